@@ -42,15 +42,15 @@ async fn without_a_rack_a_deployment_is_a_500_and_the_machine_stays_as_it_was() 
     assert_eq!(read(&sim, &id).await["status_name"], "Ready");
     let query = get(&sim, ADMIN, &format!("machines/{id}/?op=query_power_state")).await;
     assert_eq!((query.status, query.headers["retry-after"].to_str().unwrap()), (503, "10"));
-    let form = [
-        ("architecture", "amd64/generic"),
-        ("mac_addresses", "52:54:00:00:99:01"),
-        ("hostname", "bm9"),
-        ("power_type", "webhook"),
-    ];
-    let create = post(&sim, ADMIN, "machines/", &form).await;
-    assert_eq!((create.status, create.text.as_str()), (503, "No rack controllers can access the BMC of node bm9"));
-    assert_eq!(read(&sim, &system_id(&sim, "bm9")).await["status_name"], "New", "the machine exists all the same");
+    // Whether there is a BMC at all makes no difference.
+    for (name, mac, power) in [("bm9", "52:54:00:00:99:01", "webhook"), ("bm10", "52:54:00:00:99:02", "manual")] {
+        let form =
+            [("architecture", "amd64/generic"), ("mac_addresses", mac), ("hostname", name), ("power_type", power)];
+        let create = post(&sim, ADMIN, "machines/", &form).await;
+        let words = format!("No rack controllers can access the BMC of node {name}");
+        assert_eq!((create.status, create.text), (503, words));
+        assert_eq!(read(&sim, &system_id(&sim, name)).await["status_name"], "New", "the machine exists all the same");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{ADMIN, ALICE, Answer, arrange, get, lab, lab_of, post, send, system_id};
+use common::{ADMIN, ALICE, Answer, arrange, get, lab, lab_of, post, post_json, raw, send, system_id, with_vm_host};
 use maas_sim::Simulator;
 use serde_json::{Value, json};
 
@@ -340,4 +340,94 @@ async fn records_of_a_name_are_read_by_their_types() {
     refused(&sim, ADMIN, "POST", "dnsresourcerecords/", &named("CNAME", "third.example"), 400, one).await;
     let alone = json!({"__all__": ["CNAME records for a name cannot coexist with non-CNAME records."]});
     refused(&sim, ADMIN, "POST", "dnsresourcerecords/", &named("TXT", "hello"), 400, alone).await;
+}
+
+#[tokio::test]
+async fn json_is_empty_to_an_operation_that_only_reads_forms() {
+    let sim = lab();
+    let id = system_id(&sim, "bm01");
+    let allocated = post_json(&sim, ADMIN, "machines/?op=allocate", &json!({"system_id": id})).await;
+    assert_eq!(said(&allocated), (500, json!("'dict' object has no attribute 'lists'")));
+    let reserved = post_json(&sim, ADMIN, "ipaddresses/?op=reserve", &json!({"ip": "10.0.0.9"})).await;
+    assert_eq!(said(&reserved), (400, json!("Must supply either the 'subnet' or the 'ip' parameter.")));
+    let released = post_json(&sim, ADMIN, "ipaddresses/?op=release", &json!({"ip": "10.0.0.9"})).await;
+    assert_eq!(said(&released), (400, json!("No provided ip!")));
+    let deployed = post_json(&sim, ADMIN, &format!("machines/{id}/?op=deploy"), &json!({"distro_series": "no"})).await;
+    assert_eq!((deployed.status, &deployed.json()["distro_series"]), (200, &json!("jammy")));
+}
+
+#[tokio::test]
+async fn deploying_an_allocated_machine_neither_bridges_nor_renames_the_agent() {
+    let sim = lab();
+    let options = [("bridge_all", "true"), ("agent_name", "late")];
+    for (name, allocated, bridges) in [("bm01", true, 0), ("bm02", false, 1)] {
+        let id = system_id(&sim, name);
+        if allocated {
+            post(&sim, ADMIN, "machines/?op=allocate", &[("system_id", &id), ("agent_name", "early")]).await;
+        }
+        let machine = post(&sim, ADMIN, &format!("machines/{id}/?op=deploy"), &options).await.json();
+        let nics = machine["interface_set"].as_array().unwrap().clone();
+        let made: Vec<&Value> = nics.iter().filter(|nic| nic["type"] == "bridge").collect();
+        assert_eq!(made.len(), bridges, "{name}");
+        assert!(made.iter().all(|bridge| bridge["params"]["bridge_fd"] == 0), "{made:?}");
+        let agent = if allocated { "early" } else { "late" };
+        let found = get(&sim, ADMIN, &format!("machines/?agent_name={agent}")).await.json();
+        assert_eq!(found[0]["hostname"], name);
+    }
+}
+
+#[tokio::test]
+async fn a_vm_is_composed_as_asked_or_not_at_all() {
+    let sim = lab();
+    with_vm_host(&sim);
+    let asked = async |form: &[(&str, &str)]| post(&sim, ADMIN, "machines/?op=allocate", form).await;
+    for form in [
+        // The form for composing wants at least one core and 1024 MiB, and the whole name of the host.
+        &[("name", "none"), ("mem", "512")][..],
+        &[("name", "none"), ("cpu_count", "0.5")][..],
+        &[("name", "none"), ("pod", "host")][..],
+        &[("name", "none"), ("zone", "az1")][..],
+        &[("name", "none"), ("interfaces", "eth0:subnet_cidr=192.0.2.0/24")][..],
+    ] {
+        let answer = asked(form).await;
+        assert_eq!(answer.status, 409, "{form:?}: {}", answer.text);
+    }
+    let form = [("name", "none"), ("mem", "1500.9"), ("cpu_count", "1.5"), ("storage", "root:5,data:3")];
+    let machine = asked(&form).await.json();
+    assert_eq!((&machine["memory"], &machine["cpu_count"]), (&json!(1500), &json!(1)));
+    assert_eq!(machine["physicalblockdevice_set"].as_array().unwrap().len(), 2);
+    // Which zone is to be avoided is a matter of machines.
+    assert_eq!(asked(&[("name", "none"), ("not_in_zone", "default")]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_node_is_counted_once_and_asked_for_by_its_address() {
+    let sim = lab();
+    let id = system_id(&sim, "bm01");
+    post(&sim, ADMIN, "tags/", &[("name", "t")]).await;
+    let twice = [("add", id.as_str()), ("add", &id), ("remove", &id), ("remove", &id)];
+    let counted = post(&sim, ADMIN, "tags/t/?op=update_nodes", &twice).await.json();
+    assert_eq!(counted, json!({"added": 1, "removed": 1}));
+    let mac = get(&sim, ADMIN, &format!("machines/{id}/")).await.json()["boot_interface"]["mac_address"].clone();
+    // The machine itself asks, without a signature.
+    let asked = async |op: &str| {
+        let path = format!("/MAAS/api/2.0/machines/?op={op}&mac_address={}", mac.as_str().unwrap());
+        let request = http::Request::get(path).header("host", "maas.example:5240").body(axum::body::Body::empty());
+        raw(&sim, request.unwrap()).await.json()
+    };
+    assert_eq!((asked("is_action_in_progress").await, asked("is_registered").await), (json!(false), json!(true)));
+    post(&sim, ADMIN, &format!("machines/{id}/?op=commission"), &[]).await;
+    assert_eq!((asked("is_action_in_progress").await, asked("is_registered").await), (json!(true), json!(false)));
+    let admins = json!("This method is reserved for admin users.");
+    refused(&sim, ALICE, "GET", "rackcontrollers/zzzzzz/?op=list_boot_images", &[], 403, admins).await;
+}
+
+#[tokio::test]
+async fn the_name_of_the_operation_is_no_annotation() {
+    let sim = lab();
+    let id = system_id(&sim, "bm01");
+    post(&sim, ADMIN, "machines/?op=allocate", &[("system_id", &id)]).await;
+    let path = format!("machines/{id}/?op=set_workload_annotations");
+    let machine = post(&sim, ADMIN, &path, &[("op", "x"), ("cluster", "c1")]).await.json();
+    assert_eq!(machine["workload_annotations"], json!({"cluster": "c1"}));
 }

@@ -233,3 +233,44 @@ async fn settings_have_values_from_the_start_and_forms_of_their_own() {
     assert_eq!(series.status, 400, "{}", series.text);
     assert_eq!(post(&sim, ADMIN, set, &[("name", "default_distro_series"), ("value", "focal")]).await.text, "OK");
 }
+
+#[tokio::test]
+async fn an_option_of_allocate_or_deploy_is_no_constraint_and_is_named_if_it_is_wrong() {
+    let sim = lab();
+    let id = system_id(&sim, "bm01");
+    let words = "'%(value)s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'.";
+    for path in ["machines/?op=allocate".to_owned(), format!("machines/{id}/?op=deploy")] {
+        let answer = post(&sim, ADMIN, &path, &[("bridge_type", "brouter")]).await;
+        assert_eq!((answer.status, answer.json()), (400, json!({"bridge_type": [words]})), "{path}");
+    }
+    for _ in 0..4 {
+        assert_eq!(post(&sim, ADMIN, "machines/?op=allocate", &[]).await.status, 200);
+    }
+    let options = [("dry_run", "true"), ("agent_name", "a"), ("comment", "c")];
+    for form in [&[][..], &options[..]] {
+        let answer = post(&sim, ADMIN, "machines/?op=allocate", form).await;
+        assert_eq!((answer.status, answer.text.as_str()), (409, "No machine available."), "{form:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_serial_number_and_a_default_domain_are_checked() {
+    let sim = lab();
+    let serial = "domains/?op=set_serial";
+    for (form, words) in [
+        (&[][..], "Missing parameter"),
+        (&[("serial", "soon")][..], "Expected a serial number"),
+        (&[("serial", "0")][..], "Expected a serial number between 1 and 4294967295"),
+    ] {
+        let answer = post(&sim, ADMIN, serial, form).await;
+        assert_eq!((answer.status, answer.json()), (400, json!({"serial": [words]})), "{form:?}");
+    }
+    assert_eq!(post(&sim, ADMIN, serial, &[("serial", "7")]).await.json(), Value::Null);
+    assert_eq!(post(&sim, ALICE, serial, &[("serial", "7")]).await.status, 403);
+    assert_eq!(post(&sim, ALICE, "domains/1/?op=set_default", &[]).await.status, 403);
+    assert_eq!(post(&sim, ADMIN, "domains/1/?op=set_default", &[]).await.json()["is_default"], true);
+    assert_eq!(get(&sim, ADMIN, "domains/0/").await.json()["is_default"], false);
+    assert_eq!(get(&sim, ADMIN, "machines/?hostname=bm01").await.json()[0]["fqdn"], "bm01.k8s.example");
+    let kept = send(&sim, ADMIN, "DELETE", "domains/1/", &[]).await;
+    assert_eq!(kept.text, "This domain is the default domain, it cannot be deleted.");
+}

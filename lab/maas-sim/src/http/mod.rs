@@ -64,6 +64,13 @@ impl Call {
         if matches!(self.operation.method, "POST" | "PUT") { &self.body } else { &self.query }
     }
 
+    /// Parameters of an operation that only reads forms: to it a JSON body is empty.
+    pub fn posted(&self) -> &Form {
+        static NOTHING: Form = Form { pairs: Vec::new(), files: Vec::new(), encoding: Encoding::Form };
+        let data = self.data();
+        if data.encoding == Encoding::Json { &NOTHING } else { data }
+    }
+
     fn parameter(&self, index: usize) -> &str {
         self.parameters.get(index).map_or("", String::as_str)
     }

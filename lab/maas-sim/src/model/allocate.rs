@@ -39,7 +39,7 @@ impl Model {
         let may_compose = wanted.system_id.is_empty() || !self.version.has(Change::NoComposeById);
         let system_id = match found {
             Some(system_id) => system_id,
-            None if may_compose => match self.compose_for(user, &wanted) {
+            None if may_compose => match self.compose_for(user, &request.data, &wanted) {
                 Some(system_id) => system_id,
                 None => return Err(Self::nothing_matches(request, &wanted)),
             },
@@ -59,9 +59,6 @@ impl Model {
     fn nothing_matches(request: &AllocateRequest, wanted: &Wanted) -> Refusal {
         if let Some(system_id) = wanted.system_id.last() {
             return Refusal::conflict(format!("No machine with system ID {system_id} available."));
-        }
-        if request.data.is_empty() {
-            return Refusal::conflict("No machine available.");
         }
         let parameters = Parameters(&request.data);
         let mut keys: Vec<&str> = Vec::new();
@@ -114,6 +111,10 @@ impl Model {
                 resolved.push(format!("{key}={text}"));
             }
         }
+        // Options are not constraints.
+        if resolved.is_empty() {
+            return Refusal::conflict("No machine available.");
+        }
         resolved.sort();
         Refusal::conflict(format!(
             "No available machine matches constraints: [{}] (resolved to \"{}\")",
@@ -132,13 +133,22 @@ impl Model {
     }
 
     /// Composes a VM for a request that no machine matches. Zone, tags and the pod constraints are matched against the
-    /// VM hosts; name, pool and subnets are ignored.
-    fn compose_for(&mut self, user: i64, wanted: &Wanted) -> Option<String> {
-        #[allow(clippy::cast_possible_truncation)]
-        let (cores, memory) = (
-            wanted.cpu_count.map_or(1, |count| count.ceil().max(1.0) as i64),
-            wanted.mem.map_or(2048, |mem| mem.ceil().max(1024.0) as i64),
-        );
+    /// VM hosts; size, architecture, disks and interfaces are those of the VM, and the form for composing checks them;
+    /// name, pool, subnets and `not_in_zone` are ignored.
+    fn compose_for(&mut self, user: i64, data: &[(String, String)], wanted: &Wanted) -> Option<String> {
+        let parameters = Parameters(data);
+        let whole = |number: Option<f64>| number.map(|number| number.trunc().to_string());
+        let text = |name: &str| parameters.one(name).map(str::to_owned);
+        let request = ComposeRequest {
+            cores: whole(wanted.cpu_count),
+            memory: whole(wanted.mem),
+            architecture: wanted.arch.iter().min().cloned(),
+            storage: text("storage"),
+            interfaces: text("interfaces"),
+            skip_commissioning: true,
+            dynamic: true,
+            ..ComposeRequest::default()
+        };
         let candidates: Vec<i64> = self
             .db
             .vm_hosts
@@ -146,9 +156,10 @@ impl Model {
             .filter(|host| host.discovered())
             .filter(|host| {
                 let zone = self.db.zones.get(&host.zone).map_or("", |zone| zone.name.as_str());
-                (wanted.zone.is_empty() || wanted.zone.iter().any(|name| name == zone))
-                    && !wanted.not_in_zone.iter().any(|name| name == zone)
-                    && self.pod_fits(&wanted.pod, &host.name)
+                // Of several zones only the last counts here. The name of a host is matched as a whole, also where the
+                // filter for machines accepts a part of it.
+                wanted.zone.last().is_none_or(|name| name == zone)
+                    && (wanted.pod.is_empty() || wanted.pod.contains(&host.name))
                     && !wanted.not_pod.contains(&host.name)
                     && (wanted.pod_type.is_empty() || wanted.pod_type.contains(&host.kind))
                     && !wanted.not_pod_type.contains(&host.kind)
@@ -157,18 +168,6 @@ impl Model {
             })
             .map(|host| host.id)
             .collect();
-        for host in candidates {
-            let request = ComposeRequest {
-                cores: Some(cores.to_string()),
-                memory: Some(memory.to_string()),
-                skip_commissioning: true,
-                dynamic: true,
-                ..ComposeRequest::default()
-            };
-            if let Ok(system_id) = self.compose(host, user, &request) {
-                return Some(system_id);
-            }
-        }
-        None
+        candidates.into_iter().find_map(|host| self.compose(host, user, &request).ok())
     }
 }

@@ -376,6 +376,7 @@ pub struct Db {
     pub zones: BTreeMap<i64, Named>,
     pub pools: BTreeMap<i64, Named>,
     pub domains: BTreeMap<i64, Domain>,
+    pub default_domain: i64,
     pub spaces: BTreeMap<i64, Named>,
     pub fabrics: BTreeMap<i64, Fabric>,
     pub vlans: BTreeMap<i64, Vlan>,

@@ -14,7 +14,8 @@ use crate::version::Change;
 pub struct DeployRequest {
     pub distro_series: Option<String>,
     pub hwe_kernel: Option<String>,
-    pub agent_name: Option<String>,
+    /// Belongs to acquiring, as bridges and the comment do: unused if the machine is already Allocated.
+    pub agent_name: String,
     pub comment: Option<String>,
     pub ephemeral: bool,
     pub enable_hw_sync: bool,
@@ -38,6 +39,7 @@ impl Model {
         let architecture = machine.architecture.clone();
         let known_on = machine.power_state == PowerState::On;
         if request.install_rackd && self.version.has(Change::NoRackControllers) {
+            // That it is a 400 was observed; MAAS's own words are unknown.
             return Err(Refusal::bad_request("Rack controllers can no longer be installed by deploying a machine."));
         }
         let (osystem, series) = self.resolve_series(request.distro_series.as_deref())?;
@@ -51,10 +53,10 @@ impl Model {
             self.check_bmc_reached(system_id, false)?;
         }
         if status == Status::Ready {
-            self.acquire(system_id, user, "", None);
-        }
-        if let Some(options) = &request.bridge_all {
-            self.bridge_all(system_id, options);
+            self.acquire(system_id, user, &request.agent_name, request.comment.as_deref());
+            if let Some(options) = &request.bridge_all {
+                self.bridge_all(system_id, options);
+            }
         }
         let machine = self.machine_mut(system_id)?;
         machine.osystem = osystem;
@@ -65,9 +67,6 @@ impl Model {
         machine.enable_hw_sync = request.enable_hw_sync;
         machine.becomes_vm_host = request.vm_host;
         machine.enable_kernel_crash_dump = request.enable_kernel_crash_dump;
-        if let Some(agent_name) = &request.agent_name {
-            machine.agent_name.clone_from(agent_name);
-        }
         self.world.bodies.entry(system_id.to_owned()).or_default().user_data.clone_from(&request.user_data);
         self.user_event(system_id, "User starting deployment", user, request.comment.as_deref());
         self.begin_deploying(system_id, known_on);
@@ -242,7 +241,8 @@ impl Model {
     fn check_boot(&self, system_id: &str) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         self.check_can_boot(&machine.architecture)?;
-        if self.version.has(Change::TemporalPower) && !self.is_manual(system_id) {
+        // Even a machine without a BMC needs a rack then.
+        if self.version.has(Change::TemporalPower) {
             self.check_bmc_reached(system_id, true)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    DEFAULT_DOMAIN, Model, Outcome, Refusal,
+    Model, Outcome, Refusal,
     db::{AllocType, DnsResource, Domain, Record, Table},
     refusal::FormCheck,
 };
@@ -42,7 +42,7 @@ impl Model {
     /// Name and domain of a name that may have no domain.
     pub fn split_fqdn_or_default(&self, name: &str) -> Outcome<(String, i64)> {
         let Some((label, domain)) = name.split_once('.').filter(|(label, _)| !label.is_empty()) else {
-            return Ok((name.to_owned(), DEFAULT_DOMAIN));
+            return Ok((name.to_owned(), self.db.default_domain));
         };
         let known = self.db.domains.values().find(|known| known.name == domain).ok_or(Refusal::NotFound("Domain"))?;
         Ok((label.to_owned(), known.id))
@@ -82,7 +82,7 @@ impl Model {
         if domain.is_none() {
             check.add("domain", "This field is required.");
         }
-        Ok((name, domain.unwrap_or(DEFAULT_DOMAIN)))
+        Ok((name, domain.unwrap_or(self.db.default_domain)))
     }
 
     fn read_address_ttl(request: &DnsRequest, check: &mut FormCheck) -> Option<i64> {
@@ -223,12 +223,22 @@ impl Model {
         Ok((id, record_id))
     }
 
+    /// `op=set_default`: machines that nobody owns follow. From MAAS's source, not recorded.
+    pub fn set_default_domain(&mut self, id: i64) {
+        let old = std::mem::replace(&mut self.db.default_domain, id);
+        for machine in self.db.machines.values_mut() {
+            if machine.domain == old && machine.owner.is_none() {
+                machine.domain = id;
+            }
+        }
+    }
+
     /// `DELETE domains/{id}/`: deleting a domain in use violates a foreign key in MAAS.
     pub fn delete_domain(&mut self, id: i64) -> Outcome<()> {
         if !self.db.domains.contains_key(&id) {
             return Err(Refusal::NotFound("Domain"));
         }
-        if id == DEFAULT_DOMAIN {
+        if id == self.db.default_domain {
             return Err(Refusal::bad_request("This domain is the default domain, it cannot be deleted."));
         }
         let nodes: Vec<String> = self

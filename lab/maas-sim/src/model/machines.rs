@@ -174,6 +174,7 @@ impl Model {
         let system_id = self.new_system_id();
         let id = self.db.sequences.take(Table::Machine);
         let mut machine = Machine::empty(id, &system_id, hostname);
+        machine.domain = self.db.default_domain;
         for (index, mac) in macs.iter().enumerate() {
             let nic = self.db.sequences.take(Table::Interface);
             machine.interfaces.push(Interface::physical(nic, &format!("eth{index}"), mac, None));

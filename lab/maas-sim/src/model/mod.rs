@@ -133,6 +133,7 @@ impl Model {
         db.sequences.used(Table::Zone, DEFAULT_ZONE);
         let pool = Named { id: DEFAULT_POOL, name: "default".to_owned(), description: "Default pool".to_owned() };
         db.pools.insert(DEFAULT_POOL, pool);
+        db.default_domain = DEFAULT_DOMAIN;
         db.domains.insert(
             DEFAULT_DOMAIN,
             Domain { id: DEFAULT_DOMAIN, name: "maas".to_owned(), authoritative: true, ttl: None },

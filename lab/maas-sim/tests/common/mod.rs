@@ -107,15 +107,23 @@ pub async fn send(simulator: &Simulator, key: &str, method: &str, path: &str, fo
         body.push('=');
         body.extend(form_urlencoded::byte_serialize(value.as_bytes()));
     }
+    send_body(simulator, key, method, path, "application/x-www-form-urlencoded", body).await
+}
+
+async fn send_body(sim: &Simulator, key: &str, method: &str, path: &str, kind: &str, body: String) -> Answer {
     let request = http::Request::builder()
         .method(method)
         .uri(format!("/MAAS/api/2.0/{path}"))
         .header("host", "maas.example:5240")
         .header("authorization", authorization(key, nonce()))
-        .header("content-type", "application/x-www-form-urlencoded")
+        .header("content-type", kind)
         .body(Body::from(body))
         .unwrap();
-    raw(simulator, request).await
+    raw(sim, request).await
+}
+
+pub async fn post_json(simulator: &Simulator, key: &str, path: &str, body: &Value) -> Answer {
+    send_body(simulator, key, "POST", path, "application/json", body.to_string()).await
 }
 
 pub async fn get(simulator: &Simulator, key: &str, path: &str) -> Answer {

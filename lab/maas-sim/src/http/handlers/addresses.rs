@@ -9,7 +9,7 @@ use super::{
 use crate::model::{Model, Outcome, Refusal, db::AllocType, network::ReserveRequest};
 
 pub(crate) fn addresses(model: &mut Model, call: &Call, action: IpAddressesAction) -> Outcome<Reply> {
-    let form = call.data();
+    let form = call.posted();
     match action {
         IpAddressesAction::Read => {
             let all = form.boolean("all")?;

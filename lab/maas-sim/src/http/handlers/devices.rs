@@ -1,6 +1,6 @@
 //! Devices: nodes that MAAS names and assigns addresses to, but does not manage.
 
-use serde_json::Value;
+use serde_json::json;
 
 use super::{
     super::{
@@ -12,8 +12,7 @@ use super::{
     },
     filter::Filter,
     list,
-    machines::{check_hostname, check_macs, is_of_address, is_registered, set_zone},
-    unsupported,
+    machines::{check_hostname, check_macs, is_action_in_progress, is_of_address, is_registered, set_zone},
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
@@ -23,6 +22,8 @@ use crate::model::{
     refusal::FormCheck,
 };
 
+/// A BSON document in which `lldp` and `lshw` are null.
+const NO_DETAILS: &[u8] = b"\x11\0\0\0\x0alldp\0\x0alshw\0\0";
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
 
 pub(crate) fn devices(model: &mut Model, call: &Call, action: DevicesAction) -> Outcome<Reply> {
@@ -32,7 +33,7 @@ pub(crate) fn devices(model: &mut Model, call: &Call, action: DevicesAction) -> 
         }
         DevicesAction::Create => create(model, call),
         DevicesAction::IsRegistered => is_registered(model, call),
-        DevicesAction::IsActionInProgress => Ok(Reply::json(&Value::Bool(false))),
+        DevicesAction::IsActionInProgress => is_action_in_progress(model, call),
         DevicesAction::SetZone => set_zone(model, call),
     }
 }
@@ -94,7 +95,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     node.owner = Some(call.user);
     // From MAAS's source, not recorded: a device with a parent is in the parent's domain.
     let of_parent = parent.as_deref().and_then(|id| model.node(id).ok()).map(|parent| parent.domain);
-    node.domain = domain.or(of_parent).or(of_name).unwrap_or(node.domain);
+    node.domain = domain.or(of_parent).or(of_name).unwrap_or(model.db.default_domain);
     node.zone = zone.unwrap_or(node.zone);
     node.description = form.text("description").unwrap_or_default();
     for (index, mac) in macs.iter().enumerate() {
@@ -111,7 +112,12 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
 pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
     let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
-    let wanted = if action == DeviceAction::Read { Permission::View } else { Permission::Edit };
+    let wanted = match action {
+        DeviceAction::Read | DeviceAction::Details => Permission::View,
+        DeviceAction::PowerParameters => Permission::AdminRead,
+        DeviceAction::RestoreDefault | DeviceAction::RestoreNetworking => Permission::Admin,
+        _ => Permission::Edit,
+    };
     if !model.may(call.user, &device.node, wanted) {
         return Err(Refusal::Forbidden);
     }
@@ -140,7 +146,7 @@ pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Ou
         }
         DeviceAction::SetOwnerData | DeviceAction::SetWorkloadAnnotations => {
             let device = model.db.devices.get_mut(&system_id).ok_or(Refusal::NotFound("Device"))?;
-            for (key, value) in call.body.pairs.iter().filter(|(key, _)| key != "op") {
+            for (key, value) in call.posted().pairs.iter().filter(|(key, _)| key != "op") {
                 if value.is_empty() {
                     device.node.annotations.remove(key);
                 } else {
@@ -148,10 +154,11 @@ pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Ou
                 }
             }
         }
-        DeviceAction::Details
-        | DeviceAction::PowerParameters
-        | DeviceAction::RestoreDefault
-        | DeviceAction::RestoreNetworking => return Err(unsupported(call)),
+        // A device has no BMC, and nothing has inventoried it. From MAAS's source, not recorded, as is what follows.
+        DeviceAction::PowerParameters => return Ok(Reply::json(&json!({}))),
+        DeviceAction::Details => return Ok(Reply::raw("application/bson", NO_DETAILS)),
+        // Its interfaces are always as they were created.
+        DeviceAction::RestoreDefault | DeviceAction::RestoreNetworking => {}
     }
     let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
     Ok(Reply::json(&render::device(model, device)))

@@ -115,7 +115,7 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
                 IpAddr::V4(ip) => ip.to_string().replace('.', "-"),
                 IpAddr::V6(ip) => ip.segments().map(|segment| format!("{segment:x}")).join("-"),
             };
-            add(&label, crate::model::DEFAULT_DOMAIN, ip, None, row.user, None);
+            add(&label, model.db.default_domain, ip, None, row.user, None);
         }
     }
     rows.into_iter()

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     super::{Call, forms::Form, render, reply::Reply, surface::MachineAction as A},
-    machine_form, scripts, unsupported,
+    machine_form,
+    nics::BRIDGE_TYPES,
+    scripts, unsupported,
 };
 use crate::model::{
     Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::InterfaceKind, deploy::DeployRequest,
@@ -77,9 +79,18 @@ fn required(action: A) -> Permission {
     }
 }
 
+/// Whether an operation reads JSON too. From MAAS's source, not recorded.
+fn reads_json(model: &Model, action: A) -> bool {
+    match action {
+        A::Commission | A::Test | A::SetStorageLayout => true,
+        A::Release => model.version.has(Change::ReleaseScripts),
+        _ => false,
+    }
+}
+
 pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
-    let form = call.data();
+    let form = if reads_json(model, action) { call.data() } else { call.posted() };
     if action == A::Release && !model.version.has(Change::ReleaseScripts) {
         // MAAS parses these before it looks up the machine.
         for key in ["erase", "secure_erase", "quick_erase"] {
@@ -118,10 +129,8 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
         A::PowerOn => model.power_on(&system_id, user, comment)?,
         A::PowerOff => model.power_off(&system_id, user, comment)?,
         A::SetWorkloadAnnotations | A::SetOwnerData => {
-            // `op` is a key like any other, unless it was the operation.
-            let op_in_body = !call.query.has("op");
-            let pairs: Vec<(String, String)> =
-                form.pairs.iter().filter(|(key, _)| !(op_in_body && key == "op")).cloned().collect();
+            // `op` is no key, even where the query names the operation.
+            let pairs: Vec<(String, String)> = form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect();
             model.annotate(&system_id, user, &pairs)?;
         }
         A::ClearDefaultGateways => model.machine_mut(&system_id)?.gateway_link = None,
@@ -206,9 +215,16 @@ fn get_token(model: &Model, system_id: &str) -> Outcome<Reply> {
 /// Options that allocate and deploy have in common.
 pub(super) fn bridging(form: &Form, by_default: bool) -> Outcome<Option<BridgeOptions>> {
     let wanted = form.boolean("bridge_all")? || (by_default && form.get("bridge_all").is_none());
+    if form.get("bridge_type").is_some_and(|kind| !BRIDGE_TYPES.contains(&kind)) {
+        // MAAS leaves the place for the value as it is. From its source, not recorded.
+        let mut check = FormCheck::default();
+        check.choice("bridge_type", "%(value)s", BRIDGE_TYPES);
+        check.done()?;
+    }
     form.boolean("bridge_stp")?;
-    form.whole_number("bridge_fd")?;
-    Ok(wanted.then(|| super::interfaces::bridge_options(form)))
+    // Unlike for a bridge that is created on its own, there is no delay unless one is given.
+    let fd = form.whole_number("bridge_fd")?.unwrap_or(0);
+    Ok(wanted.then(|| BridgeOptions { fd, ..super::interfaces::bridge_options(form) }))
 }
 
 fn deploy_request(form: &Form) -> Outcome<DeployRequest> {
@@ -221,7 +237,7 @@ fn deploy_request(form: &Form) -> Outcome<DeployRequest> {
     Ok(DeployRequest {
         distro_series: form.text("distro_series"),
         hwe_kernel: form.text("hwe_kernel"),
-        agent_name: form.text("agent_name"),
+        agent_name: form.text("agent_name").unwrap_or_default(),
         comment: form.text("comment"),
         ephemeral,
         enable_hw_sync: form.boolean("enable_hw_sync")?,

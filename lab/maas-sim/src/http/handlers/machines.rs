@@ -35,7 +35,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
         A::AcceptAll => accept_all(model, call),
         A::SetZone => set_zone(model, call),
         A::IsRegistered => is_registered(model, call),
-        A::IsActionInProgress => Ok(Reply::json(&json!(false))),
+        A::IsActionInProgress => is_action_in_progress(model, call),
         A::ListAllocated => {
             // Only the caller's Allocated machines, which makes it useless as a status feed.
             let ids = call.query.all("id");
@@ -79,7 +79,7 @@ pub(super) fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
 fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     if form.encoding == Encoding::Json {
-        return Err(Refusal::crash("'dict' object has no attribute 'getlist'"));
+        return Err(Refusal::crash("'dict' object has no attribute 'lists'"));
     }
     for key in ["install_rackd", "install_kvm", "register_vmhost", "ephemeral_deploy"] {
         form.boolean(key)?;
@@ -101,7 +101,7 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
 }
 
 fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = &call.body;
+    let form = call.posted();
     let mut ids = form.all_texts("machines");
     // A machine that is named twice is released once.
     ids.sort_by_key(|id| model.db.machines.get(id).map(|machine| machine.id));
@@ -131,17 +131,24 @@ fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&json!(wanted)))
 }
 
-/// Whether some node has a MAC address.
+/// Whether some node has a MAC address. Without a signature, a node that is still to be commissioned does not count
+/// (from MAAS's source, not recorded): it asks this to know whether it must enlist.
 pub(super) fn is_registered(model: &Model, call: &Call) -> Outcome<Reply> {
-    let Some(mac) = call.query.get("mac_address") else {
-        return Err(Refusal::bad_request("No provided mac_address!"));
-    };
-    Ok(Reply::json(&json!(model.mac_in_use(mac).is_some())))
+    let mac = call.query.mandatory("mac_address")?;
+    let counts = |node: &Machine| call.user != 0 || !matches!(node.status, Status::New | Status::Commissioning);
+    Ok(Reply::json(&json!(model.mac_in_use(mac).is_some_and(counts))))
+}
+
+/// From MAAS's source, not recorded.
+pub(super) fn is_action_in_progress(model: &Model, call: &Call) -> Outcome<Reply> {
+    let mac = call.query.mandatory("mac_address")?;
+    let busy = |node: &Machine| matches!(node.status, Status::Commissioning | Status::Deploying);
+    Ok(Reply::json(&json!(model.mac_in_use(mac).is_some_and(busy))))
 }
 
 /// From MAAS's source, not recorded, as is `accept_all`.
 fn accept(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let ids = call.body.all_texts("machines");
+    let ids = call.posted().all_texts("machines");
     check_known(model, &ids)?;
     check_permitted(model, call, &ids, Permission::Admin, "accept")?;
     accepted(model, call, ids)

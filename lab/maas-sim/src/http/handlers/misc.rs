@@ -19,9 +19,7 @@ use super::{
     machines::{is_registered, set_zone},
     unsupported,
 };
-use crate::model::{
-    DEFAULT_DOMAIN, DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack, refusal::FormCheck,
-};
+use crate::model::{DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack, refusal::FormCheck};
 
 const CAPABILITIES: &[&str] = &[
     "networks-management",
@@ -91,7 +89,7 @@ fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
 
 /// A controller that is both region and rack. The names of its fields come from MAAS's source and are not recorded.
 pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
-    let domain = model.db.domains.get(&DEFAULT_DOMAIN);
+    let domain = model.db.domains.get(&model.db.default_domain);
     let mut value = json!({
         "system_id": rack.system_id, "hostname": rack.hostname, "description": "", "hardware_uuid": null,
         "domain": domain.map(|row| render::domain(model, row)),
@@ -160,10 +158,13 @@ pub(crate) fn region(model: &mut Model, call: &Call, action: RegionControllerAct
 
 pub(crate) fn rack(model: &mut Model, call: &Call, action: RackControllerAction) -> Outcome<Reply> {
     use RackControllerAction as A;
+    if action == A::ListBootImages {
+        call.require_admin()?;
+    }
     let rack = found(model, call, "RackController")?;
     match action {
         A::Read => Ok(Reply::json(&controller(model, rack))),
-        A::ListBootImages => boot_images(model, call, rack),
+        A::ListBootImages => Ok(boot_images(model, rack)),
         A::ImportBootImages => import_started(call),
         A::Delete
         | A::Update
@@ -186,8 +187,7 @@ fn import_started(call: &Call) -> Outcome<Reply> {
     Ok(reply)
 }
 
-fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
-    call.require_right()?;
+fn boot_images(model: &Model, rack: &Rack) -> Reply {
     let mut images: Vec<_> = model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
     images.sort_by_key(|image| (!image.uploaded, image.id));
     let listed: Vec<Value> = images
@@ -202,10 +202,10 @@ fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
         })
         .collect();
     let synced = model.db.images.values().all(|image| image.on_racks && image.complete);
-    Ok(Reply::json(&json!({
+    Reply::json(&json!({
         "images": listed, "connected": rack.connected,
         "status": if synced { "synced" } else { "out-of-sync" },
-    })))
+    }))
 }
 
 /// Observed hosts that are not nodes: there are none here. From MAAS's source, not recorded.

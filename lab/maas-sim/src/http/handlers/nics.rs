@@ -15,7 +15,7 @@ use crate::model::{
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
 /// Linux accepts no smaller MTU.
 const LEAST_MTU: i64 = 552;
-const BRIDGE_TYPES: &[&str] = &["standard", "ovs"];
+pub(super) const BRIDGE_TYPES: &[&str] = &["standard", "ovs"];
 const BOND_MODES: &[&str] =
     &["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
 const LACP_RATES: &[&str] = &["slow", "fast"];

@@ -16,7 +16,7 @@ pub(crate) fn nodes(model: &mut Model, call: &Call, action: NodesAction) -> Outc
     match action {
         NodesAction::Read => listed(model, call),
         NodesAction::IsRegistered => machines::is_registered(model, call),
-        NodesAction::IsActionInProgress => Ok(Reply::json(&serde_json::Value::Bool(false))),
+        NodesAction::IsActionInProgress => machines::is_action_in_progress(model, call),
         NodesAction::SetZone => machines::set_zone(model, call),
     }
 }

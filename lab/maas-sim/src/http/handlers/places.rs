@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::{
     super::{
         Call,
@@ -10,7 +12,7 @@ use super::{
         reply::Reply,
         surface::{Collection, DomainAction, DomainsAction, Item},
     },
-    list, unsupported,
+    list,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
@@ -173,6 +175,7 @@ pub(crate) fn pool(model: &mut Model, call: &Call, action: Item) -> Outcome<Repl
     }
 }
 
+const MAX_SERIAL: i64 = 4_294_967_295;
 /// The maximum TTL of a record.
 const MAX_TTL: i64 = 604_800;
 
@@ -223,7 +226,20 @@ pub(crate) fn domains(model: &mut Model, call: &Call, action: DomainsAction) -> 
             model.db.domains.insert(row.id, row);
             Ok(reply)
         }
-        DomainsAction::SetSerial => Err(unsupported(call)),
+        DomainsAction::SetSerial => set_serial(call),
+    }
+}
+
+/// The serial number of the zones, which the DNS server here does not publish. From MAAS's source, not recorded.
+fn set_serial(call: &Call) -> Outcome<Reply> {
+    call.require_admin()?;
+    let Some(text) = call.body.get("serial") else { return Err(Refusal::field("serial", "Missing parameter")) };
+    match text.trim().parse::<i64>() {
+        Err(_) => Err(Refusal::field("serial", "Expected a serial number")),
+        Ok(serial) if serial == 0 || serial > MAX_SERIAL => {
+            Err(Refusal::field("serial", format!("Expected a serial number between 1 and {MAX_SERIAL}")))
+        }
+        Ok(_) => Ok(Reply::json(&Value::Null)),
     }
 }
 
@@ -260,6 +276,11 @@ pub(crate) fn domain(model: &mut Model, call: &Call, action: DomainAction) -> Ou
             model.delete_domain(id)?;
             Ok(Reply::deleted())
         }
-        DomainAction::SetDefault => Err(unsupported(call)),
+        DomainAction::SetDefault => {
+            call.require_right()?;
+            model.set_default_domain(id);
+            let domain = model.db.domains.get(&id).ok_or(Refusal::NotFound("Domain"))?;
+            Ok(Reply::json(&render::domain(model, domain)))
+        }
     }
 }

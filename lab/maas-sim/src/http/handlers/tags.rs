@@ -1,5 +1,7 @@
 //! Tags.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -157,14 +159,16 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
         return Err(Refusal::text(403, "Must be a superuser or supply a rack_controller"));
     }
     // From MAAS's source, not recorded: a client that evaluated a definition sends it along.
+    let form = call.posted();
     let current = model.db.tags.get(name).map(|tag| tag.definition.clone()).unwrap_or_default();
-    if let Some(definition) = call.body.get("definition").filter(|definition| *definition != current) {
+    if let Some(definition) = form.get("definition").filter(|definition| *definition != current) {
         let words = format!("Definition supplied '{definition}' doesn't match current definition '{current}'");
         return Err(Refusal::conflict(words));
     }
     let (mut added, mut removed) = (0, 0);
-    for id in call.body.all("add") {
-        // Unknown ids are skipped; a node that already has the tag still counts.
+    // Unknown ids are skipped. A node that is named twice counts once, one that already has the tag too.
+    let named = |key: &str| form.all(key).into_iter().collect::<BTreeSet<_>>();
+    for id in named("add") {
         if let Some(node) = node_mut(model, id) {
             added += 1;
             if !node.tags.iter().any(|tag| tag == name) {
@@ -172,7 +176,7 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
             }
         }
     }
-    for id in call.body.all("remove") {
+    for id in named("remove") {
         if let Some(node) = node_mut(model, id) {
             removed += 1;
             node.tags.retain(|tag| tag != name);

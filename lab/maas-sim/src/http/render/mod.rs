@@ -80,7 +80,7 @@ pub fn domain(model: &Model, domain: &Domain) -> Value {
         "name": domain.name,
         "authoritative": domain.authoritative,
         "ttl": domain.ttl,
-        "is_default": domain.id == crate::model::DEFAULT_DOMAIN,
+        "is_default": domain.id == model.db.default_domain,
         "resource_record_count": model.record_count(domain.id),
         "resource_uri": uri(&format!("domains/{}/", domain.id)),
     })
