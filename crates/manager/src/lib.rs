@@ -31,6 +31,7 @@ pub mod phases;
 pub mod platform;
 pub mod quarantine;
 pub mod reconcile;
+mod stamp;
 pub mod vm_claims;
 pub mod watch;
 

@@ -97,8 +97,10 @@ pub struct Host {
     pub control_plane: bool,
     /// Identifies its Node.
     pub provider_id: String,
-    /// Its system ID.
+    /// Its system ID, as the MaasMachine states it.
     pub machine: String,
+    /// MAAS shows the stamp of the MaasMachine on that machine. Nothing else proves that the host is ours (S22).
+    pub stamped: bool,
     /// Its zone and pool in MAAS.
     pub place: Lookup<Place>,
     pub vm_host: Lookup<VmHost>,
@@ -125,7 +127,7 @@ pub struct VmHost {
     pub project: String,
     /// Fingerprint of the certificate that MAAS uses.
     pub certificate: Option<String>,
-    /// That certificate was made for this cluster by a manager of ours.
+    /// That certificate was made for this cluster by a manager of ours, and MAAS or its text leaves no doubt.
     pub ours: bool,
     /// MAAS has actually reached it.
     pub reached: bool,

@@ -42,6 +42,12 @@ pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&
         Lookup::Absent => return failed(format!("MAAS does not know its machine {} any more", host.machine)),
         Lookup::Unknown(why) => return pending(why.clone()),
     };
+    if !host.stamped {
+        return pending(format!(
+            "machine {} does not carry the stamp of the MaasMachine {} in MAAS, so it is left alone",
+            host.machine, host.name
+        ));
+    }
     match &host.vm_host {
         Lookup::Unknown(why) => pending(why.clone()),
         Lookup::Found(vm_host) => existing(observed, pair, host, (node, report), vm_host, now),

@@ -70,6 +70,7 @@ fn prepared() -> Observed {
         control_plane: true,
         provider_id: "maas://az1/abc123".into(),
         machine: "abc123".into(),
+        stamped: true,
         place: Lookup::Found(place("az1", "default")),
         vm_host: Lookup::Absent,
         asked: None,
@@ -424,6 +425,20 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             observed
         },
     )
+}
+
+#[test]
+fn s22_a_machine_without_the_stamp_of_its_object_is_left_alone() {
+    let moved = VmHost { address: "https://10.0.0.8:8443".into(), ..vm_host() };
+    let renewed = VmHost { certificate: Some("beef".into()), ..vm_host() };
+    for vm_host in [Lookup::Absent, Lookup::Found(vm_host()), Lookup::Found(moved), Lookup::Found(renewed)] {
+        let mut observed = prepared();
+        observed.hosts[0].stamped = false;
+        observed.hosts[0].vm_host = vm_host;
+        let step = decide(&observed, now());
+        assert_eq!((step.effect, step.registered), (None, 0));
+        assert!(matches!(&step.standing, Standing::Pending(why) if why.contains("stamp")), "{:?}", step.standing);
+    }
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 //! Whose journal an object carries (S25), and whose machine MAAS shows (S6, S7). Both questions are answered only here.
 
 use capmaas_api::{Severity, reasons};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decide::{Step, after, unknown};
 use super::effect::Effect;
@@ -119,6 +120,19 @@ pub(super) fn given_up(journal: &Journal) -> Step {
     done(&message).telling(true, "MachineAbandoned", message)
 }
 
+impl Journal {
+    /// Whether the stamp that MAAS shows on a machine is that of the object with this metadata, which carries this journal. The
+    /// journal is text that its writer may have copied, but only a manager writes stamps. A stamp of an early release names no
+    /// object; then the key must have been made for this very object.
+    pub fn is_proven_by(&self, metadata: &ObjectMeta, stamp: Option<&String>, stamped_for: Option<&String>) -> bool {
+        let named = match stamped_for {
+            Some(object) => *object == WrittenFor::of(metadata).object(),
+            None => metadata.uid.is_some() && Self::uid_in(&self.key) == metadata.uid.as_deref(),
+        };
+        stamp == Some(&self.key) && named && !self.is_anothers(metadata)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// It carries our idempotency key or stamp, and nothing contradicts it.
@@ -214,5 +228,35 @@ impl Observed {
             _ => false,
         };
         elsewhere && journal.may_hold_something() && !seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s07_a_stamp_proves_the_machine_of_the_object_that_it_names() {
+        let object = |namespace: &str, uid: &str| ObjectMeta {
+            namespace: Some(namespace.into()),
+            name: Some("m".into()),
+            uid: Some(uid.into()),
+            ..ObjectMeta::default()
+        };
+        let journal = Journal::new("1");
+        let (key, other, named) = (journal.key.clone(), "capmaas-2".to_owned(), "a/m".to_owned());
+        let proven = |journal: &Journal, metadata: &ObjectMeta, stamp: Option<&String>, named: Option<&String>| {
+            journal.is_proven_by(metadata, stamp, named)
+        };
+        assert!(proven(&journal, &object("a", "1"), Some(&key), Some(&named)));
+        assert!(proven(&journal, &object("a", "9"), Some(&key), Some(&named)), "after a move");
+        assert!(!proven(&journal, &object("b", "1"), Some(&key), Some(&named)), "a forged journal elsewhere");
+        assert!(!proven(&journal, &object("a", "1"), Some(&other), Some(&named)));
+        assert!(!proven(&journal, &object("a", "1"), None, None));
+        // Stamps of an early release name no object.
+        assert!(proven(&journal, &object("a", "1"), Some(&key), None));
+        assert!(!proven(&journal, &object("a", "9"), Some(&key), None));
+        let copied = Journal { written_for: Some(WrittenFor::of(&object("b", "1"))), ..journal };
+        assert!(!proven(&copied, &object("a", "1"), Some(&key), Some(&named)));
     }
 }

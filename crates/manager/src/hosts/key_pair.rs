@@ -10,8 +10,12 @@ use capmaas_core::hosts::observed::Pair;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use lxd_client::Fingerprint;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384};
-use secrecy::SecretString;
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, PublicKeyData as _, SanType,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{PAIR_LABEL, PAIR_OF};
 use crate::identity::{HOST_KEYS, name_for};
@@ -22,21 +26,54 @@ const KEY: &str = "tls.key";
 const VALID_YEARS: i16 = 10;
 /// A common name has at most 64 characters.
 const LONGEST: usize = 64;
+/// Begins the alternative name in our certificates.
+const SCHEME: &str = "capmaas://";
 
-/// The common name in the certificates of a cluster. It identifies them even if the key is lost.
-pub(super) fn common_name(object: &MaasCluster) -> String {
+/// For whom a certificate was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MadeFor {
+    ThisCluster,
+    /// A cluster of this name in any namespace: certificates of earlier releases carry only the name.
+    Namesake,
+    Another,
+}
+
+/// The common name in the certificates of a cluster. Agents recognize the predecessor of a certificate by it.
+fn common_name(object: &MaasCluster) -> String {
     let name = format!("capmaas@{}", object.name_any());
     name.chars().take(LONGEST).collect()
 }
 
-/// Whether a certificate was made for this cluster. The name is ASCII, so it appears verbatim in the DER form, after
-/// its length.
-pub(super) fn is_ours(pem: &str, object: &MaasCluster) -> bool {
-    let Ok(der) = lxd_client::certificate_der(pem) else { return false };
-    let name = common_name(object);
-    let mut whole = vec![u8::try_from(name.len()).unwrap_or(u8::MAX)];
-    whole.extend(name.as_bytes());
-    der.windows(whole.len()).any(|window| window == whole)
+/// The alternative name that identifies the certificates of a cluster even if the key is lost. A common name is too
+/// short for namespace and name.
+fn identifier(object: &MaasCluster) -> String {
+    format!("{SCHEME}{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// For whom a certificate was made, by the names in it.
+pub(super) fn made_for(pem: &str, object: &MaasCluster) -> MadeFor {
+    let Ok(der) = lxd_client::certificate_der(pem) else { return MadeFor::Another };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return MadeFor::Another };
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    let ours = alternatives.iter().flat_map(|names| &names.value.general_names).find_map(|name| match name {
+        GeneralName::URI(uri) if uri.starts_with(SCHEME) => Some(*uri),
+        _ => None,
+    });
+    let mut common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    match ours {
+        Some(whom) if whom == identifier(object) => MadeFor::ThisCluster,
+        Some(_) => MadeFor::Another,
+        None if common.next() == Some(common_name(object).as_str()) => MadeFor::Namesake,
+        None => MadeFor::Another,
+    }
+}
+
+/// Whether the two halves of a pair belong together. Certificates are public: anybody can lay one next to another key.
+fn fit(certificate: &str, private: &SecretString) -> bool {
+    let Ok(der) = lxd_client::certificate_der(certificate) else { return false };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return false };
+    let key = KeyPair::from_pem(private.expose_secret());
+    key.is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)
 }
 
 /// The Secret with the pair of a MaasCluster.
@@ -90,8 +127,10 @@ async fn earlier(
 ) -> Result<Option<(String, SecretString)>, String> {
     let name = format!("{}-lxd-hosts", object.name_any());
     let secret = kubernetes.secret(&key.beside(name)).await.map_err(|error| error.to_string())?;
-    let fit = |secret: &SecretValues| public(secret).is_some_and(|pair| is_ours(&pair.certificate, object));
-    Ok(secret.filter(fit).as_ref().and_then(halves))
+    let ours = |(certificate, private): &(String, SecretString)| {
+        made_for(certificate, object) != MadeFor::Another && fit(certificate, private)
+    };
+    Ok(secret.as_ref().and_then(halves).filter(ours))
 }
 
 /// Creates a pair, or takes over what an earlier release created, and stores it in the manager's namespace.
@@ -104,7 +143,7 @@ pub(super) async fn make(
 ) -> Result<(), String> {
     let (certificate, private) = match earlier(kubernetes, key, object).await? {
         Some(pair) => pair,
-        None => generate(&common_name(object), now).map_err(|error| error.to_string())?,
+        None => generate(object, now).map_err(|error| error.to_string())?,
     };
     let secret = NewSecret {
         key: place(home, key),
@@ -119,11 +158,12 @@ pub(super) async fn make(
     }
 }
 
-fn generate(name: &str, now: Timestamp) -> Result<(String, SecretString), rcgen::Error> {
+fn generate(object: &MaasCluster, now: Timestamp) -> Result<(String, SecretString), rcgen::Error> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name.push(DnType::CommonName, common_name(object));
+    params.subject_alt_names.push(SanType::URI(identifier(object).try_into()?));
     let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
     // A day of slack, because the clocks of manager, node and MAAS may differ.
     let start = today.yesterday().unwrap_or(today);
@@ -142,27 +182,46 @@ fn generate(name: &str, now: Timestamp) -> Result<(String, SecretString), rcgen:
 mod tests {
     use super::*;
 
-    fn cluster(name: &str) -> MaasCluster {
+    fn cluster(namespace: &str, name: &str) -> MaasCluster {
         let mut cluster = MaasCluster::default();
+        cluster.metadata.namespace = Some(namespace.into());
         cluster.metadata.name = Some(name.into());
         cluster
     }
 
     #[test]
-    fn a_certificate_is_known_again_by_its_cluster_and_by_no_other() {
+    fn s22_a_certificate_is_known_by_the_namespace_and_name_in_it() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let (pem, _) = generate(&common_name(&cluster("c1")), now).unwrap();
-        assert!(is_ours(&pem, &cluster("c1")));
-        for other in ["c", "c10", "C1", ""] {
-            assert!(!is_ours(&pem, &cluster(other)), "{other}");
+        for name in ["c1", &"long".repeat(60)] {
+            let (pem, key) = generate(&cluster("a", name), now).unwrap();
+            assert_eq!(made_for(&pem, &cluster("a", name)), MadeFor::ThisCluster);
+            for (namespace, other) in [("b", name), ("a", "c"), ("a", "c10"), ("a", "C1"), ("a", ""), ("", "a/c1")] {
+                assert_eq!(made_for(&pem, &cluster(namespace, other)), MadeFor::Another, "{namespace}/{other}");
+            }
+            assert!(fit(&pem, &key));
+            assert!(!fit(&pem, &generate(&cluster("a", name), now).unwrap().1), "another key");
         }
-        assert!(!is_ours("nonsense", &cluster("c1")));
+        assert_eq!(made_for("nonsense", &cluster("a", "c1")), MadeFor::Another);
+    }
+
+    #[test]
+    fn s22_a_certificate_of_an_earlier_release_names_no_namespace() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "capmaas@c2");
+        params.distinguished_name.push(DnType::CommonName, "capmaas@c1");
+        let pem = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+        assert_eq!(made_for(&pem, &cluster("a", "c1")), MadeFor::Namesake);
+        assert_eq!(made_for(&pem, &cluster("b", "c1")), MadeFor::Namesake);
+        for other in ["c", "c10", "c2", ""] {
+            assert_eq!(made_for(&pem, &cluster("a", other)), MadeFor::Another, "{other}");
+        }
     }
 
     #[test]
     fn s21_a_pair_prints_no_key_and_the_fact_holds_none() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let (pem, key) = generate("capmaas@c1", now).unwrap();
+        let (pem, key) = generate(&cluster("default", "c1"), now).unwrap();
         assert!(!format!("{key:?}").contains("PRIVATE"));
         let private = secrecy::ExposeSecret::expose_secret(&key).as_bytes().to_vec();
         let values = [(CERTIFICATE.to_owned(), pem.clone().into_bytes()), (KEY.to_owned(), private)];

@@ -7,7 +7,7 @@ use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
 use capmaas_core::Lookup;
 use capmaas_core::hosts::DesiredHosts;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::hosts::observed::{Agent, Host, Node, Observed, Place, Report, VmHost};
+use capmaas_core::hosts::observed::{Agent, Host, Node, Observed, Pair, Place, Report, VmHost};
 use capmaas_core::intent::{self, Intent};
 use capmaas_core::machine::Journal;
 use futures::future::join_all;
@@ -16,10 +16,11 @@ use kube::ResourceExt as _;
 use lxd_client::Fingerprint;
 use maas_client::Client;
 
+use super::key_pair::MadeFor;
 use super::{Memory, agent, key_pair, report};
 use crate::identity::Identity;
 use crate::kubernetes::{Key, Kubernetes};
-use crate::lxd_hosts;
+use crate::{lxd_hosts, stamp};
 
 /// The inputs of observing and performing.
 pub(crate) struct HostContext<'a> {
@@ -64,13 +65,15 @@ pub(crate) async fn observe(
         Err(error) => Lookup::Unknown(error.to_string()),
     };
     let (mut hosts, awaited) = of_machines(machines);
+    let pair = key_pair::read(kubernetes, home, key).await;
+    observe_machines(context, machines, &mut hosts).await;
     pass_on(context, &nodes, &hosts);
-    observe_maas(context, &nodes, &mut hosts).await;
+    observe_vm_hosts(context, &nodes, &mut hosts, &pair).await;
     Observed {
         desired,
         image: context.image.cloned(),
         manifest: agent::version(),
-        pair: key_pair::read(kubernetes, home, key).await,
+        pair,
         agent,
         handed_over,
         nodes,
@@ -94,10 +97,30 @@ async fn missing(context: &HostContext<'_>) -> Vec<String> {
     named.map(|(part, _)| format!("{} {}", part.kind, part.name)).collect()
 }
 
+/// Reads the machines and compares their stamps: a provider ID is text that anybody may write (S7).
+async fn observe_machines(context: &HostContext<'_>, objects: &[Arc<MaasMachine>], hosts: &mut [Host]) {
+    let reads = hosts.iter().map(|host| context.identity.machines.read(&host.machine));
+    let found = join_all(reads).await;
+    for (host, found) in hosts.iter_mut().zip(found) {
+        host.place = match found {
+            Ok(machine) => {
+                let object = objects.iter().find(|object| object.name_any() == host.name);
+                host.stamped = object.is_some_and(|object| stamp::is_of(&machine, object));
+                Lookup::Found(Place {
+                    zone: machine.zone.map(|zone| zone.name).unwrap_or_default(),
+                    pool: machine.pool.map(|pool| pool.name).unwrap_or_default(),
+                })
+            }
+            Err(error) if error.is_not_found() => Lookup::Absent,
+            Err(error) => Lookup::Unknown(error.to_string()),
+        };
+    }
+}
+
 /// Passes to VM placement what the agents report and MAAS does not show. A report that can no longer be read is
-/// dropped.
+/// dropped. About a machine that is not provably this cluster's, its Nodes have nothing to say.
 fn pass_on(context: &HostContext<'_>, nodes: &Lookup<Vec<Node>>, hosts: &[Host]) {
-    for host in hosts {
+    for host in hosts.iter().filter(|host| host.stamped) {
         let report = match nodes {
             Lookup::Found(nodes) => on(nodes, host).and_then(|node| node.report.as_ref()),
             Lookup::Absent | Lookup::Unknown(_) => None,
@@ -142,6 +165,7 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
                 control_plane,
                 provider_id: provider_id.to_owned(),
                 machine: system_id,
+                stamped: false,
                 place: Lookup::Unknown("MAAS was not queried".into()),
                 vm_host: Lookup::Unknown("MAAS was not queried".into()),
                 asked: annotations.get(ASKED_ANNOTATION).and_then(|text| text.parse().ok()),
@@ -156,11 +180,16 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
     (hosts, awaited)
 }
 
-/// Only machines whose Nodes have reported: before that, MAAS has nothing relevant.
-async fn observe_maas(context: &HostContext<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mut [Host]) {
+/// Only of our machines, and only of those whose Nodes have reported: before that, MAAS has nothing relevant.
+async fn observe_vm_hosts(
+    context: &HostContext<'_>,
+    nodes: &Lookup<Vec<Node>>,
+    hosts: &mut [Host],
+    pair: &Lookup<Pair>,
+) {
     let Lookup::Found(nodes) = nodes else { return };
     let mut reported: Vec<(&mut Host, &Node, &Report)> = Vec::new();
-    for host in hosts {
+    for host in hosts.iter_mut().filter(|host| host.stamped) {
         if let Some((node, report)) = on(nodes, host).and_then(|node| Some((node, node.report.as_ref()?))) {
             reported.push((host, node, report));
         }
@@ -169,19 +198,9 @@ async fn observe_maas(context: &HostContext<'_>, nodes: &Lookup<Vec<Node>>, host
         return;
     }
     let all = context.identity.client.vm_hosts().list().await.map_err(|error| error.to_string());
-    let places = reported.iter().map(|(host, ..)| context.identity.machines.read(&host.machine));
-    let places = join_all(places).await;
-    for ((host, node, report), place) in reported.into_iter().zip(places) {
-        host.place = match place {
-            Ok(machine) => Lookup::Found(Place {
-                zone: machine.zone.map(|zone| zone.name).unwrap_or_default(),
-                pool: machine.pool.map(|pool| pool.name).unwrap_or_default(),
-            }),
-            Err(error) if error.is_not_found() => Lookup::Absent,
-            Err(error) => Lookup::Unknown(error.to_string()),
-        };
+    for (host, node, report) in reported {
         host.vm_host = match &all {
-            Ok(all) => vm_host(context, all, &host.machine, node, report)
+            Ok(all) => vm_host(context, all, &host.machine, (node, report), pair)
                 .await
                 .unwrap_or_else(|error| Lookup::Unknown(error.to_string())),
             Err(why) => Lookup::Unknown(format!("the VM hosts of MAAS cannot be read: {why}")),
@@ -195,8 +214,8 @@ async fn vm_host(
     context: &HostContext<'_>,
     all: &[maas_client::VmHost],
     machine: &str,
-    node: &Node,
-    report: &Report,
+    (node, report): (&Node, &Report),
+    pair: &Lookup<Pair>,
 ) -> Result<Lookup<VmHost>, maas_client::Error> {
     let client = &context.identity.client;
     let of_machine =
@@ -206,7 +225,16 @@ async fn vm_host(
     for candidate in candidates {
         let parameters = client.vm_hosts().parameters(candidate.id).await?;
         let certificate = parameters.certificate.clone().unwrap_or_default();
-        let ours = key_pair::is_ours(&certificate, context.object);
+        let print = Fingerprint::of_pem(&certificate).ok().map(|print| print.to_string());
+        let ours = match key_pair::made_for(&certificate, context.object) {
+            MadeFor::ThisCluster => true,
+            // A cluster of this name; that it is this one is proven by the stamp on the machine, or by our private key.
+            MadeFor::Namesake => {
+                let held = matches!(pair, Lookup::Found(pair) if Some(&pair.fingerprint) == print.as_ref());
+                of_machine(&candidate) || held
+            }
+            MadeFor::Another => false,
+        };
         // A VM host of the same name on another machine is left alone.
         if !of_machine(&candidate) && !ours {
             continue;
@@ -217,7 +245,7 @@ async fn vm_host(
             machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
             address: parameters.url(),
             project: parameters.project.unwrap_or_default(),
-            certificate: Fingerprint::of_pem(&certificate).ok().map(|print| print.to_string()),
+            certificate: print,
             ours,
             reached: candidate.is_reached(),
             measured: candidate.is_measured(),

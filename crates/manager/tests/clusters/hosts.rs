@@ -15,7 +15,7 @@ use crate::stage::{ADMIN, Stage, key};
 pub(crate) const IMAGE: &str = "registry.example/lxd-initializer:v1";
 
 /// A cluster of hosts with one control plane machine that has joined, and an LXD on it.
-async fn cluster_of_hosts(spec: Value) -> (Stage, String) {
+pub(crate) async fn cluster_of_hosts(spec: Value) -> (Stage, String) {
     let mut stage = Stage::new();
     stage.context.agent_image = Some(IMAGE.into());
     stage.arrange(json!([{ "pool": { "name": "vm-generic" } }]));
@@ -92,7 +92,7 @@ pub(crate) fn rolled_out(stage: &Stage) {
 }
 
 /// Time passes, and the cluster is reconciled until it settles.
-async fn later(stage: &Stage, seconds: i64) {
+pub(crate) async fn later(stage: &Stage, seconds: i64) {
     stage.advance(seconds);
     stage.rest().await;
 }
@@ -165,7 +165,7 @@ async fn go25_no_maas_key_and_no_private_key_reach_the_workload_cluster() {
 }
 
 /// The Secret with the key pair of the cluster's hosts.
-fn pair(stage: &Stage) -> Value {
+pub(crate) fn pair(stage: &Stage) -> Value {
     let secrets = stage.port.objects("Secret").into_iter();
     let mut pairs =
         secrets.filter(|secret| secret["metadata"]["name"].as_str().unwrap().starts_with("capmaas-host-keys-"));

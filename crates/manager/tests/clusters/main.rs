@@ -4,6 +4,7 @@
 #[path = "../common/crash.rs"]
 mod crash;
 mod crashes;
+mod host_proofs;
 mod hosts;
 mod life;
 mod proofs;

@@ -183,7 +183,27 @@ impl Stage {
             (id, maas_sim::http::render::machine::addresses(model, machine)[0].clone())
         });
         self.maas_machine(name, &id, &[&address]);
+        self.stamp(name, &id);
         address
+    }
+
+    /// What a pass over the machine leaves behind: a journal, and the stamp in MAAS that proves it.
+    pub(crate) fn stamp(&self, name: &str, id: &str) {
+        let object = Key::new("default", name);
+        let uid = self.port.object("MaasMachine", &object).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+        let key = format!("capmaas-{uid}");
+        let journal = json!({
+            "key": key, "machine": id, "writtenFor": { "namespace": "default", "name": name, "uid": uid },
+        });
+        self.journal(name, &journal.to_string());
+        let stamp = json!({ "capmaas-key": key, "capmaas-machine": object.to_string() });
+        self.arrange(json!([{ "machine": { "system_id": id, "annotations": stamp } }]));
+    }
+
+    pub(crate) fn journal(&self, name: &str, journal: &str) {
+        let annotations = json!({ "infrastructure.cluster.x-k8s.io/maas-record": journal });
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        self.port.edit("MaasMachine", &Key::new("default", name), &patch).unwrap();
     }
 
     pub(crate) fn maas_machine(&self, name: &str, id: &str, addresses: &[&str]) {
