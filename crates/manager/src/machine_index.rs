@@ -175,12 +175,12 @@ impl MachineIndex {
         inner.originals(inner.go_form.of(&beside)).any(|(_, facts)| facts.uid != machine.metadata.uid)
     }
 
-    /// An object that claims a machine of this MAAS, and its cluster.
-    pub fn holder(&self, maas: &str, system_id: &str) -> Option<(Key, Key)> {
+    /// The objects that claim a machine of this MAAS, each with its cluster, in order. Anybody may write a claim; whose the
+    /// machine is, MAAS's stamp tells (S7).
+    pub fn holders(&self, maas: &str, system_id: &str) -> Vec<(Key, Key)> {
         let inner = self.read();
-        let mut holders = inner.originals(inner.holders.of(system_id));
-        let (key, facts) = holders.find(|(_, facts)| facts.may_be_in(Some(maas)))?;
-        Some((key.clone(), facts.cluster.clone()))
+        let holders = inner.originals(inner.holders.of(system_id)).filter(|(_, facts)| facts.may_be_in(Some(maas)));
+        holders.map(|(key, facts)| (key.clone(), facts.cluster.clone())).collect()
     }
 
     /// Every object whose machine this MAAS may mean by an ID, in order.
@@ -322,7 +322,7 @@ mod tests {
         say(2, json!({"key": "k", "machine": "abc"}));
         assert_eq!(held_for("uid-b"), [Key::new("team", "a")]);
         assert_eq!(held_for("uid-a"), [], "its own");
-        assert_eq!(machine_index.holder("maas", "abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
+        assert_eq!(machine_index.holders("maas", "abc"), [(Key::new("team", "a"), Key::new("team", "c1"))]);
         say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
         assert_eq!(held_for("uid-b"), []);
         assert_eq!(machine_index.named("maas", "abc").len(), 1, "what happens to it is still of interest");
@@ -433,7 +433,7 @@ mod tests {
                     let held = machine_index.others_holding(Asker { uid: Some(&uid), maas: None }, &id);
                     let shared = machine_index.is_key_of_another(&Key::new("team", format!("m{n}")), &key);
                     let go = there.get(&format!("m{n}")).map(|object| machine_index.is_go_form_used_beside(object));
-                    (held, shared, go, machine_index.holder("maas", &id), machine_index.named("maas", &id))
+                    (held, shared, go, machine_index.holders("maas", &id), machine_index.named("maas", &id))
                 };
                 assert_eq!(says(&machine_index), says(&new), "after {version} changes");
             }

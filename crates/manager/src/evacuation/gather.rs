@@ -7,7 +7,7 @@ use capmaas_api::capi::{self, Cluster, owner};
 use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOLD_EVACUATION_ANNOTATION, PAUSED_ANNOTATION};
 use capmaas_core::evacuation::{self, Consent, Demanded, Guest, Machine, Member, ObjectName, Observed, Site, Whose};
 use capmaas_core::intent::Intent;
-use capmaas_core::machine::{Journal, STAMP, wanted};
+use capmaas_core::machine::{Journal, wanted};
 use capmaas_core::placement::Host;
 use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
@@ -17,6 +17,7 @@ use super::hosts::{Closing, ClosingHost};
 use super::{Context, Tenant, World, cluster_of, owners};
 use crate::kubernetes::{Key, Result};
 use crate::lxd_hosts::{Details, siblings};
+use crate::stamp::Stamp;
 
 /// The observed facts, and the object of each Machine.
 pub(super) struct Gathered {
@@ -97,8 +98,7 @@ async fn on(tenant: &Tenant, host: &Host) -> maas_client::Result<Vec<maas_client
     Ok(found)
 }
 
-/// One VM. It is ours if an object holds it whose idempotency key is stamped on it (S7), whichever tenant that object
-/// belongs to.
+/// One VM. It is ours if an object holds it whose stamp it carries (S7), whichever tenant that object belongs to.
 async fn guest(
     context: &Context,
     world: &World,
@@ -106,12 +106,7 @@ async fn guest(
     vm: &maas_client::Machine,
     (known, objects): (&mut Known, &mut BTreeMap<ObjectName, Key>),
 ) -> Guest {
-    let holder = world.index.holder(tenant.identity.endpoint(), &vm.system_id);
-    let object = holder.and_then(|(key, _)| world.machines.get(&key)).filter(|object| {
-        let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
-        journal.is_some_and(|journal| vm.workload_annotations.get(STAMP) == Some(&journal.key))
-    });
-    let whose = match object {
+    let whose = match world.proven_holder(tenant, &vm.system_id, &Stamp::on(vm)) {
         None => Whose::Foreign(vm.owner.clone().filter(|owner| !owner.is_empty())),
         Some(object) => {
             let member = member(context, world, tenant, object, known).await;

@@ -9,7 +9,6 @@ use capmaas_api::names::{
 };
 use capmaas_core::evacuation::Cause;
 use capmaas_core::evacuation::maintenance::{Step, VmHost, step};
-use capmaas_core::machine::Journal;
 use capmaas_core::placement::{Host, LEAVING_TAG, MAINTENANCE_TAG};
 use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
@@ -54,14 +53,11 @@ pub(super) async fn closing(context: &Context, world: &World, tenant: &Tenant) -
     Ok(Closing { survey, hosts })
 }
 
-/// The MaasMachine of a host: it holds the machine, and MAAS shows its idempotency key on it. What people write in a
-/// spec or an annotation proves nothing (S7).
+/// The MaasMachine of a host: it holds the machine, and MAAS shows its stamp on it. What people write in a spec or an
+/// annotation proves nothing (S7).
 fn object_of<'a>(world: &'a World, tenant: &Tenant, host: &Host, survey: &Survey) -> Option<&'a MaasMachine> {
     let id = host.system_id.as_deref()?;
-    let (key, _) = world.index.holder(tenant.identity.endpoint(), id)?;
-    let object = world.machines.get(&key)?;
-    let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten()?;
-    (survey.stamps.get(id) == Some(&journal.key)).then_some(object.as_ref())
+    world.proven_holder(tenant, id, survey.stamps.get(id)?).map(AsRef::as_ref)
 }
 
 /// Why a host is to be evacuated, if it is.

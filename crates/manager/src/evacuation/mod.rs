@@ -2,8 +2,8 @@
 //! apply.
 //!
 //! One pass covers everything, because what may be evacuated depends on more than one object: on the other machines of
-//! its control plane, and on the capacity that others need. Each MAAS is visited separately, and a MAAS that does not
-//! answer does not delay any other (S29).
+//! its control plane, and on the capacity that others need. Each MAAS is visited separately: one that does not answer
+//! fails only its own visit, and delays the pass by no more than the deadline of a read (S29).
 
 mod controller;
 mod gather;
@@ -32,6 +32,7 @@ use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
+use crate::stamp::Stamp;
 
 pub use controller::run;
 pub use memory::Memory;
@@ -92,6 +93,12 @@ impl World {
             }
         }
         concerned
+    }
+
+    /// Among the objects that claim a machine, the one whose stamp it carries.
+    fn proven_holder(&self, tenant: &Tenant, system_id: &str, stamp: &Stamp) -> Option<&Arc<MaasMachine>> {
+        let claims = self.index.holders(tenant.identity.endpoint(), system_id);
+        claims.iter().filter_map(|(key, _)| self.machines.get(key)).find(|object| stamp.is_of(object))
     }
 }
 

@@ -22,7 +22,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capmaas_api::MaasMachine;
 use capmaas_core::Lookup;
 use capmaas_core::intent::{Attach, Vm};
-use capmaas_core::machine::STAMP;
 use capmaas_core::placement::{Claim, Demand, Host, Placement, Sibling, is_wanted, place};
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Machine, Subnet, VmHost};
@@ -33,6 +32,7 @@ use crate::clock::is_recent;
 use crate::coalesced_reads::CoalescedReads;
 use crate::identity::{Fingerprint, Identity};
 use crate::machine_index::MachineIndex;
+use crate::stamp::Stamp;
 use crate::vm_claims::Seen;
 use ledger::{Ledger, Moment};
 
@@ -67,8 +67,8 @@ pub struct Survey {
     pub hosts: Vec<Host>,
     /// Claims that MAAS's figures do not include yet.
     pub claims: Vec<Claim>,
-    /// By system ID: the idempotency key stamped on the machine (S7).
-    pub stamps: BTreeMap<String, String>,
+    /// By system ID: the stamp on the machine of each host (S7).
+    pub stamps: BTreeMap<String, Stamp>,
 }
 
 /// Where the siblings of an object's VM are.
@@ -163,8 +163,7 @@ impl LxdHosts {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All hosts as MAAS shows them, the claims on them, and by system ID the idempotency key stamped on the machine of
-    /// each. Nothing is chosen.
+    /// All hosts as MAAS shows them, the claims on them, and the stamps on their machines. Nothing is chosen.
     pub async fn survey(
         &self,
         identity: &Identity,
@@ -174,8 +173,7 @@ impl LxdHosts {
     ) -> maas_client::Result<Survey> {
         let (asked, hosts) = self.hosts(identity, now, networks, |_| projects).await?;
         let listed = self.listed(identity, now).await?;
-        let stamp = |machine: &Machine| machine.workload_annotations.get(STAMP).cloned();
-        let stamps = listed.machines.iter().filter_map(|(id, machine)| Some((id.clone(), stamp(machine)?))).collect();
+        let stamps = listed.machines.iter().map(|(id, machine)| (id.clone(), Stamp::on(machine))).collect();
         let (nobody, maas, mut ledger) = (MaasMachine::default(), identity.endpoint(), self.ledger());
         let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), &nobody, others, now);
         let (claims, _) = machine_index.vms_of_others(None, promised);

@@ -62,7 +62,7 @@ async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Ve
     let whose = |machine: &maas_client::Machine| {
         let name = machine.hostname.as_ref().unwrap_or(&machine.system_id);
         match (
-            machine_index.holder(identity.endpoint(), &machine.system_id),
+            machine_index.holders(identity.endpoint(), &machine.system_id).first(),
             machine.owner.as_deref().filter(|owner| !owner.is_empty()),
         ) {
             (Some((_, cluster)), _) => format!("{name} of cluster {cluster}"),

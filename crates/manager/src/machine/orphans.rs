@@ -7,6 +7,7 @@ use super::Context;
 use crate::hosts::{report, strangers};
 use crate::identity::Identity;
 use crate::machine_index::MachineIndex;
+use crate::stamp::Stamp;
 
 /// Whether MAAS knows every other VM in the project of a host, so that a refresh harms none (S12). `Absent`: the agent
 /// cannot be reached now, or has not seen this VM yet, so its report is too old to rely on. `Unknown`: there is no way
@@ -22,11 +23,23 @@ pub(super) async fn others_known(
     let Some(system_id) = host.host.as_ref().map(|machine| &machine.system_id) else {
         return unknown("MAAS does not say which machine the host is on");
     };
-    let Some((object, cluster)) = machine_index.holder(identity.endpoint(), system_id) else {
-        return unknown("the host is not a machine of a cluster, so no agent counts its VMs");
+    let Ok(machine) = identity.machines.read(system_id).await else {
+        return unknown("the machine of the host cannot be read in MAAS");
     };
-    let Ok(Some(object)) = context.kubernetes.maas_machine(&object).await else {
-        return unknown("the MaasMachine of the host cannot be read");
+    // Only the agent on the host itself counts, not one on a Node of somebody who claims the host (S7).
+    let stamp = Stamp::on(&machine);
+    let mut proven = None;
+    for (object, cluster) in machine_index.holders(identity.endpoint(), system_id) {
+        let Ok(Some(object)) = context.kubernetes.maas_machine(&object).await else {
+            return unknown("the MaasMachine of the host cannot be read");
+        };
+        if stamp.is_of(&object) {
+            proven = Some((object, cluster));
+            break;
+        }
+    }
+    let Some((object, cluster)) = proven else {
+        return unknown("the host is not a machine of a cluster, so no agent counts its VMs");
     };
     let (false, Some(provider_id)) = (cluster.name.is_empty(), object.spec.provider_id()) else {
         return unknown("the machine of the host belongs to no cluster");

@@ -386,6 +386,21 @@ async fn s31_an_annotation_on_an_object_that_is_not_provably_the_host_does_nothi
 }
 
 #[tokio::test]
+async fn s31_a_forged_claim_on_a_host_does_not_hide_the_object_that_is_it() {
+    let mut scene = Scene::new(Stage::new(), 3).await;
+    scene.host_object("host1");
+    let id = scene.stage.port.object("MaasMachine", &key("host1")).unwrap()["spec"]["providerID"].clone();
+    // Its name comes first.
+    scene.stage.create(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+        "metadata": { "name": "a-claim", "namespace": "default" },
+        "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024, "providerID": id },
+    }));
+    scene.annotate("host1", Some("new fans"));
+    scene.until_empty("host1").await;
+}
+
+#[tokio::test]
 async fn s30_a_host_whose_machine_is_deleted_is_closed_and_emptied_before_it_is_touched() {
     let mut scene = Scene::new(Stage::new(), 3).await;
     scene.host_object("host2");
