@@ -215,30 +215,8 @@ impl Scene {
 
     /// A MaasMachine of the cluster for the machine of a host.
     fn host_object(&self, host: &str) {
-        let id = self.stage.maas.control().with_model(|model| {
-            let machines = model.db.machines.iter();
-            machines.filter(|(_, machine)| machine.hostname == host).map(|(id, _)| id.clone()).next().unwrap()
-        });
-        let made = self.stage.create(json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
-            "metadata": {
-                "name": host, "namespace": "default", "finalizers": ["kept"],
-                "labels": { "cluster.x-k8s.io/cluster-name": "c1", "kept": "" },
-            },
-            "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024, "providerID": format!("maas://az1/{id}") },
-        }));
-        let uid = made["metadata"]["uid"].as_str().unwrap();
-        let stamp = format!("capmaas-{uid}");
-        let record = json!({
-            "key": stamp, "machine": id, "writtenFor": { "namespace": "default", "name": host, "uid": uid },
-        });
-        let annotations = json!({ "infrastructure.cluster.x-k8s.io/maas-record": record.to_string() });
-        self.stage
-            .port
-            .edit("MaasMachine", &key(host), &json!({ "metadata": { "annotations": annotations } }))
-            .unwrap();
-        let annotations = json!({ "capmaas-key": stamp, "capmaas-machine": format!("default/{host}") });
-        self.stage.arrange(json!([{ "machine": { "hostname": host, "annotations": annotations } }]));
+        let labels = json!({ "cluster.x-k8s.io/cluster-name": "c1", "kept": "" });
+        self.stage.host_object(host, json!({ "labels": labels, "finalizers": ["kept"] }));
     }
 
     fn annotate(&self, host: &str, reason: Option<&str>) {

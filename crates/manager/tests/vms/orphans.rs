@@ -13,18 +13,8 @@ fn host_cluster() -> Key {
 fn of_a_cluster(stage: &Stage) {
     stage.port.workload_answers(&host_cluster(), true);
     for number in 1..=3 {
-        let name = format!("host{number}");
-        let id = stage.maas.control().with_model(|model| model.db.by_hostname[&name].clone());
-        let object = json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
-            "metadata": {
-                "name": name, "namespace": "default", "labels": { "cluster.x-k8s.io/cluster-name": "hosts" },
-            },
-            "spec": {
-                "image": "ubuntu/jammy", "minCPU": 2, "minMemory": 2048, "providerID": format!("maas://az{number}/{id}"),
-            },
-        });
-        stage.port.create(object).unwrap();
+        let labels = json!({ "cluster.x-k8s.io/cluster-name": "hosts" });
+        stage.host_object(&format!("host{number}"), json!({ "labels": labels }));
     }
 }
 

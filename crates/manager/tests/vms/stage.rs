@@ -181,6 +181,27 @@ impl Stage {
         self.port.create(object).unwrap()
     }
 
+    /// A MaasMachine with this metadata for the machine of a host, whose stamp that carries in MAAS.
+    pub(crate) fn host_object(&self, host: &str, mut metadata: Value) {
+        let (id, zone) =
+            (self.maas.control().with_model(|model| model.db.by_hostname[host].clone()), host.replace("host", "az"));
+        metadata["name"] = json!(host);
+        metadata["namespace"] = json!("default");
+        let made = self.create(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine", "metadata": metadata,
+            "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024, "providerID": format!("maas://{zone}/{id}") },
+        }));
+        let uid = made["metadata"]["uid"].as_str().unwrap();
+        let stamp = format!("capmaas-{uid}");
+        let written_for = json!({ "namespace": "default", "name": host, "uid": uid });
+        let journal = json!({ "key": stamp, "machine": id, "writtenFor": written_for }).to_string();
+        let annotations = json!({ "infrastructure.cluster.x-k8s.io/maas-record": journal });
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        self.port.edit("MaasMachine", &Key::new("default", host), &patch).unwrap();
+        let annotations = json!({ "capmaas-key": stamp, "capmaas-machine": format!("default/{host}") });
+        self.arrange(json!([{ "machine": { "hostname": host, "annotations": annotations } }]));
+    }
+
     /// A control plane Machine, its bootstrap data and its MaasMachine, with these fields in the spec.
     pub(crate) fn machine(&self, name: &str, spec: Value) {
         self.create(json!({

@@ -122,7 +122,8 @@ pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Ou
         return Err(Refusal::Forbidden);
     }
     match action {
-        DeviceAction::Read => {}
+        // Its interfaces are always as they were created, so there is nothing to restore. That is from MAAS's source, not recorded.
+        DeviceAction::Read | DeviceAction::RestoreDefault | DeviceAction::RestoreNetworking => {}
         DeviceAction::Delete => {
             model.db.devices.remove(&system_id);
             model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Deleted));
@@ -154,11 +155,9 @@ pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Ou
                 }
             }
         }
-        // A device has no BMC, and nothing has inventoried it. From MAAS's source, not recorded, as is what follows.
+        // A device has no BMC, and nothing has inventoried it. That is from MAAS's source as well.
         DeviceAction::PowerParameters => return Ok(Reply::json(&json!({}))),
         DeviceAction::Details => return Ok(Reply::raw("application/bson", NO_DETAILS)),
-        // Its interfaces are always as they were created.
-        DeviceAction::RestoreDefault | DeviceAction::RestoreNetworking => {}
     }
     let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
     Ok(Reply::json(&render::device(model, device)))
