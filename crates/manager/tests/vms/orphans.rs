@@ -85,3 +85,17 @@ async fn s12_an_orphan_beside_a_vm_of_somebody_else_is_left() {
     assert_eq!(refreshes(&stage), 0);
     assert_ne!(stage.in_maas(), vec![name], "another VM was made elsewhere");
 }
+
+#[tokio::test]
+async fn s12_a_report_from_the_node_of_somebody_who_only_claims_the_host_is_not_believed() {
+    let stage = Stage::new();
+    let name = orphaned(&stage).await;
+    for number in 1..=3 {
+        let annotations = json!({ "capmaas-machine": "tenant/host" });
+        stage.arrange(json!([{ "machine": { "hostname": format!("host{number}"), "annotations": annotations } }]));
+    }
+    agents_report(&stage, &[]);
+    stage.until_ready(&["cp-0"]).await;
+    assert_eq!(refreshes(&stage), 0);
+    assert_ne!(stage.in_maas(), vec![name], "another VM was made elsewhere");
+}
