@@ -245,17 +245,15 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
             report::deleted(context, &stored, &key).await;
             Deletion::Done
         }
-        Err(error) => match refusal(&error) {
-            Some(refusal) => {
-                tracing::warn!(machine = %key, %error, "not deleted; others come first for a while");
-                context.memory.deletion_failed(&machine.uid, refusal.clone(), context.clock.now());
-                Deletion::Failed(refusal)
-            }
-            None => {
+        Err(error) => {
+            let Some(refusal) = refusal(&error) else {
                 tracing::info!(machine = %key, %error, "not deleted; the next pass tries again");
-                Deletion::Dropped
-            }
-        },
+                return Deletion::Dropped;
+            };
+            tracing::warn!(machine = %key, %error, "not deleted; others come first for a while");
+            context.memory.deletion_failed(&machine.uid, refusal.clone(), context.clock.now());
+            Deletion::Failed(refusal)
+        }
     }
 }
 

@@ -62,9 +62,8 @@ pub(super) fn made_for(pem: &str, object: &MaasCluster) -> MadeFor {
     let mut common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
     match ours {
         Some(whom) if whom == identifier(object) => MadeFor::ThisCluster,
-        Some(_) => MadeFor::Another,
         None if common.next() == Some(common_name(object).as_str()) => MadeFor::Namesake,
-        None => MadeFor::Another,
+        Some(_) | None => MadeFor::Another,
     }
 }
 
