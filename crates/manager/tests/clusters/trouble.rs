@@ -179,8 +179,8 @@ async fn s05_another_user_changes_nothing_until_a_machine_of_ours_was_seen() {
     stage.plain_cluster();
     stage.control_plane("cp1");
     // As the Go provider leaves a machine: nothing shows yet that it is ours.
-    let none = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: null } } });
-    stage.port.edit("MaasMachine", &Key::new("default", "cp1"), &none).unwrap();
+    let unproven = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: null } } });
+    stage.port.edit("MaasMachine", &Key::new("default", "cp1"), &unproven).unwrap();
     stage.rest().await;
     let annotation = "infrastructure.cluster.x-k8s.io/maas-identity";
     let noted = || stage.object()["metadata"]["annotations"][annotation].as_str().unwrap().to_owned();
