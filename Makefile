@@ -39,8 +39,9 @@ demo: check-machine ## Show the main job end to end on embedded parts (KEEP=1 le
 ##@ Test
 
 .PHONY: test
+# Programs and tests in one build: apart, they resolve other features, and the workspace is compiled twice.
 test: tools ## The gate: units, simulation, contracts and the leading real scenario of each capability
-	$(CARGO) build --workspace --bins
+	$(CARGO) build --workspace --bins --tests
 	hack/cargo-test --workspace
 
 .PHONY: test-unit
@@ -59,7 +60,7 @@ simulate: ## Torment the reconcilers under SEEDS=N seeds (200) on all cores, tel
 .PHONY: test-e2e
 test-e2e: check-machine ## Every scenario that an issue names, however long it takes, the matrix of old versions, and MAAS 3.7
 	$(TESTBED) tools --scenarios
-	$(CARGO) build --workspace --bins
+	$(CARGO) build --workspace --bins --tests --all-features
 	hack/cargo-test --workspace --all-features
 	$(MAKE) test-matrix
 	$(MAKE) test-maas-37
@@ -67,7 +68,7 @@ test-e2e: check-machine ## Every scenario that an issue names, however long it t
 .PHONY: test-maas-37
 test-maas-37: check-machine ## Every scenario of metal and VMs on real parts once more, against a MAAS 3.7
 	$(TESTBED) tools --scenarios
-	$(CARGO) build --workspace --bins
+	$(CARGO) build --workspace --bins --tests --all-features
 	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test --workspace --all-features \
 		$(addprefix --test ,'metal_*' 'lxd_*' waiting whole_story workload_cluster real_nodes)
 
