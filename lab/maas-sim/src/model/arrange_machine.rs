@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{
     Model, Status,
-    arrange::{Nonsense, new_id, parse_ip},
-    db::{AllocType, Disk, Interface, InterfaceKind, Machine, PowerState, ScriptStatus, Table},
+    arrange::{Nonsense, new_id},
+    db::{Disk, Interface, InterfaceKind, Machine, PowerState, ScriptStatus, Table},
     statement::{DiskFields, DiskState, InterfaceState, InterfaceStatement, MachineState},
     world::{BmcMode, Hardware, Work},
 };
@@ -421,76 +421,5 @@ impl Model {
         nic.bridge_fd = state.bridge_fd.unwrap_or(nic.bridge_fd);
         self.arrange_addresses(system_id, id, state, existing.is_none())?;
         Ok(id)
-    }
-
-    fn arrange_addresses(
-        &mut self,
-        system_id: &str,
-        nic: i64,
-        state: &InterfaceState,
-        is_new: bool,
-    ) -> Result<(), Nonsense> {
-        if let Some(ips) = &state.discovered {
-            self.drop_rows(system_id, nic, true);
-            for text in ips {
-                let ip = parse_ip(text)?;
-                let subnet = self.subnet_of(ip).map(|subnet| subnet.id);
-                let row = self.new_address(AllocType::Discovered, Some(ip), subnet, None);
-                self.attach_address(system_id, nic, row);
-            }
-        }
-        let Some(links) = &state.links else {
-            if is_new {
-                self.add_default_link(system_id, nic);
-            }
-            return Ok(());
-        };
-        self.drop_rows(system_id, nic, false);
-        for link in links {
-            let alloc = match link.mode.as_str() {
-                "auto" => AllocType::Auto,
-                "dhcp" => AllocType::Dhcp,
-                "static" | "link_up" => AllocType::Sticky,
-                other => return Err(format!("there is no link mode '{other}'")),
-            };
-            let ip = link.ip_address.as_deref().map(parse_ip).transpose()?;
-            if let Some(row) = ip.and_then(|ip| self.db.taken.get(&ip).copied()) {
-                return Err(format!(
-                    "address {} is taken already (row {row})",
-                    ip.map(|ip| ip.to_string()).unwrap_or_default()
-                ));
-            }
-            let subnet = match &link.subnet {
-                Some(reference) => Some(
-                    self.find_subnet(&reference.text())
-                        .map(|subnet| subnet.id)
-                        .ok_or_else(|| format!("there is no subnet '{}'", reference.text()))?,
-                ),
-                None => ip.and_then(|ip| self.subnet_of(ip)).map(|subnet| subnet.id),
-            };
-            let row = match link.id {
-                Some(id) => {
-                    self.put_address(id, alloc, ip, subnet, None);
-                    id
-                }
-                None => self.new_address(alloc, ip, subnet, None),
-            };
-            self.attach_address(system_id, nic, row);
-        }
-        Ok(())
-    }
-
-    fn drop_rows(&mut self, system_id: &str, nic: i64, observed: bool) {
-        let Ok(interface) = self.interface(system_id, nic) else { return };
-        let rows: Vec<i64> = interface
-            .addresses
-            .iter()
-            .copied()
-            .filter(|id| self.db.addresses.get(id).is_none_or(|row| (row.alloc == AllocType::Discovered) == observed))
-            .collect();
-        for row in rows {
-            self.detach_address(system_id, nic, row);
-            self.drop_address(row);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod allocate;
 pub mod arrange;
+mod arrange_links;
 mod arrange_machine;
 mod arrange_network;
 mod arrange_vm_hosts;

@@ -146,13 +146,12 @@ impl Model {
         self.index_address(id, alloc, ip);
     }
 
-    /// Deletes a row; names with this address lose it.
+    /// Deletes a row. Names with this address lose it, and a name without another address is deleted, even with other
+    /// records. From MAAS's source; recorded for an address that is released.
     pub fn drop_address(&mut self, id: i64) {
         self.set_address_ip(id, None);
         self.db.addresses.remove(&id);
-        for dns in self.db.dns.values_mut() {
-            dns.addresses.remove(&id);
-        }
+        self.db.dns.retain(|_, dns| !dns.addresses.remove(&id) || !dns.addresses.is_empty());
     }
 
     /// Assigns an address to every AUTO link of a deploying machine.
@@ -316,15 +315,7 @@ impl Model {
         if let Some((system_id, nic)) = on {
             self.detach_address(&system_id, nic, id);
         }
-        let named: Vec<i64> =
-            self.db.dns.values().filter(|dns| dns.addresses.contains(&id)).map(|dns| dns.id).collect();
         self.drop_address(id);
-        for dns in named {
-            // A name without other addresses is deleted with its address.
-            if self.db.dns.get(&dns).is_some_and(|dns| dns.addresses.is_empty() && dns.records.is_empty()) {
-                self.db.dns.remove(&dns);
-            }
-        }
         self.effect(Effect::object(ObjectKind::Address, ip, ObjectChange::Deleted));
         Ok(())
     }
