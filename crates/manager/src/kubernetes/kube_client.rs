@@ -448,18 +448,19 @@ fn sorted(doing: String, error: kube::Error) -> Error {
             (kind, why)
         }
         kube::Error::SerdeError(_) => (ErrorKind::Unavailable, "the answer cannot be understood".to_owned()),
-        // The outermost error only says "client error (Connect)".
-        other => match innermost(other) {
-            Some(cause) => (ErrorKind::Unavailable, format!("{other}: {cause}")),
-            None => (ErrorKind::Unavailable, other.to_string()),
-        },
+        // The outer layers only say "ServiceError: client error (Connect)".
+        other => (ErrorKind::Unavailable, innermost(other).to_string()),
     };
     Error::new(kind, doing, why).caused_by(error)
 }
 
 /// The root cause.
-fn innermost(error: &dyn std::error::Error) -> Option<&dyn std::error::Error> {
-    std::iter::successors(error.source(), |cause| cause.source()).last()
+fn innermost(error: &kube::Error) -> &dyn std::error::Error {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    innermost
 }
 
 /// Reads one object. A kind that is not served (any more) answers 404 too: unknown, not absent (S1).
