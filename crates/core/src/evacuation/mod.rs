@@ -10,6 +10,7 @@ pub mod maintenance;
 mod observed;
 mod report;
 mod room;
+mod successor;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -19,6 +20,7 @@ pub use observed::{
     Cause, Consent, Demanded, Guest, Host, Machine, Member, ObjectName, Observed, Refusal, Site, Whose, consent,
 };
 pub use report::{cluster_verdicts, ended, host_verdict};
+pub use successor::is_coming;
 pub use waiting::Waiting;
 
 use crate::Lookup;
@@ -99,9 +101,9 @@ fn outlook(observed: &Observed, host: &Host, guest: &Guest, room: &mut Room, cho
         Ok(_) if host.open.is_some() => Fate::Waits(Waiting::Open(host.open.clone().unwrap_or_default())),
         Ok((machine, demanded)) => match refused(observed, member, machine) {
             // Others may have the room that it cannot use.
-            Some(waiting) => Fate::Waits(room.places(demanded).map_or_else(Waiting::NoRoom, |_| waiting)),
+            Some(waiting) => Fate::Waits(room.places(demanded).err().unwrap_or(waiting)),
             None => match (&chosen, room.take(demanded)) {
-                (_, Err(why)) => Fate::Waits(Waiting::NoRoom(why)),
+                (_, Err(waiting)) => Fate::Waits(waiting),
                 (Some(first), Ok(())) => Fate::Waits(Waiting::Turn(first.object.to_string())),
                 (None, Ok(())) => {
                     *chosen = Some(machine.clone());

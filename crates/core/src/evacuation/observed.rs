@@ -20,6 +20,8 @@ pub struct Observed {
     pub hosts: Vec<Host>,
     /// All LXD hosts, and what is claimed on them: where replacements can be placed.
     pub site: Lookup<Site>,
+    /// By VM host that a rollout is going to replace: the Machine that becomes a host instead of one of its kind and is none yet.
+    pub successors: BTreeMap<i64, String>,
     /// VMs that are requested already and have no place yet: they are placed before any replacement.
     pub unplaced: Vec<Demanded>,
     /// By UID: Machines that could not be deleted a moment ago.

@@ -1,17 +1,20 @@
 //! Whether a replacement finds a place before the VM that it replaces is deleted.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Lookup;
 use crate::placement::{self, Claim, Demand, place};
 
 use super::observed::{Demanded, Host, Observed, Whose};
+use super::waiting::Waiting;
 
 /// The room left for replacements, once everything that was requested earlier has a place.
 pub(super) struct Room {
     hosts: Result<Vec<placement::Host>, String>,
     claims: Vec<Claim>,
+    /// By host that is going to leave: the Machine that is about to be a host in its place.
+    successors: BTreeMap<i64, String>,
 }
 
 impl Room {
@@ -26,7 +29,7 @@ impl Room {
             Lookup::Absent => (Err("MAAS has no LXD hosts".to_owned()), Vec::new()),
             Lookup::Unknown(why) => (Err(why.clone()), Vec::new()),
         };
-        let mut room = Self { hosts, claims };
+        let mut room = Self { hosts, claims, successors: observed.successors.clone() };
         let guests = leaving.iter().filter_map(|host| host.guests.found()).flatten();
         let leaving = guests.filter_map(|guest| match &guest.whose {
             Whose::Ours(member) if member.machine.found().is_some_and(|machine| machine.deleting) => {
@@ -45,13 +48,21 @@ impl Room {
         room
     }
 
-    /// The places that a VM takes: one in each zone in which it may be requested.
-    pub(super) fn places(&self, demanded: &Demanded) -> Result<Vec<Claim>, String> {
-        zones(demanded).into_iter().map(|zone| self.find(demanded, zone)).collect()
+    /// The places that a VM takes: one in each zone in which it may be requested. A host that is going to leave is chosen only if
+    /// none that stays has room; if another is about to be one, the VM waits for it and is not replaced twice.
+    pub(super) fn places(&self, demanded: &Demanded) -> Result<Vec<Claim>, Waiting> {
+        let place = |zone| {
+            let claim = self.find(demanded, zone).map_err(Waiting::NoRoom)?;
+            match self.successors.get(&claim.host) {
+                Some(machine) => Err(Waiting::Successor(machine.clone())),
+                None => Ok(claim),
+            }
+        };
+        zones(demanded).into_iter().map(place).collect()
     }
 
     /// Claims these places.
-    pub(super) fn take(&mut self, demanded: &Demanded) -> Result<(), String> {
+    pub(super) fn take(&mut self, demanded: &Demanded) -> Result<(), Waiting> {
         let places = self.places(demanded)?;
         self.claims.extend(places);
         Ok(())

@@ -56,6 +56,8 @@ pub enum Waiting {
     },
     /// No other host has room for the replacement.
     NoRoom(String),
+    /// Only hosts that are going to leave have room, and this Machine is about to be a host.
+    Successor(String),
     /// Another Machine is deleted first.
     Turn(String),
     /// The Machine could not be deleted.
@@ -66,7 +68,7 @@ impl Waiting {
     /// Whether it resolves by itself; otherwise a person has to act.
     pub fn passes(&self) -> bool {
         match self {
-            Self::Turn(_) | Self::OtherLeaves(..) | Self::Incomplete { .. } => true,
+            Self::Turn(_) | Self::Successor(_) | Self::OtherLeaves(..) | Self::Incomplete { .. } => true,
             Self::Unsettled(_, unsettled) => *unsettled != Unsettled::Paused,
             Self::Budget { missing, .. } => *missing > 0,
             _ => false,
@@ -92,6 +94,7 @@ impl Waiting {
             Self::Unhealthy(..) => "Unhealthy",
             Self::Budget { .. } => "Budget",
             Self::NoRoom(_) => "NoRoom",
+            Self::Successor(_) => "Successor",
             Self::Turn(_) => "Turn",
             Self::Denied(..) => "Denied",
         }
@@ -155,6 +158,9 @@ impl fmt::Display for Waiting {
                 write!(f, "waits because {group} lacks {missing} of its machines and may lack {allowed}")
             }
             Self::NoRoom(why) => write!(f, "stays because its replacement would find no room: {why}"),
+            Self::Successor(machine) => {
+                write!(f, "waits for a host that stays: the Machine {machine} is not an LXD host yet")
+            }
             Self::Turn(machine) => write!(f, "comes after {machine}"),
             Self::Denied(machine, Refusal::NoRight) => write!(
                 f,

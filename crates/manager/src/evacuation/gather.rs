@@ -14,9 +14,9 @@ use kube::ResourceExt as _;
 use maas_client::MachineFilter;
 
 use super::hosts::{Closing, ClosingHost};
-use super::{Context, Tenant, World, cluster_of, owners};
+use super::{Context, Tenant, World, cluster_of, owners, successors};
 use crate::kubernetes::{Key, Result};
-use crate::lxd_hosts::{Details, siblings};
+use crate::lxd_hosts::{Details, machine_of, siblings};
 use crate::stamp::Stamp;
 
 /// The observed facts, and the object of each Machine.
@@ -75,10 +75,12 @@ pub(super) async fn gather(
     let unplaced = if hosts.is_empty() { Vec::new() } else { unplaced(context, world, tenant).await };
     let details = demands(&hosts).chain(&unplaced).map(|demanded| Details::of(&demanded.vm));
     let details = details.fold(Details::default(), Details::and);
-    let survey = context.lxd_hosts.survey(&tenant.identity, now, &world.index, details).await?;
+    let successors =
+        if hosts.is_empty() { BTreeMap::new() } else { successors::find(context, world, tenant, &closing).await };
+    let survey = context.lxd_hosts.survey(&tenant.identity, now, world.objects(context), details).await?;
     let site = Lookup::Found(Site { hosts: survey.hosts, claims: survey.claims });
     let refusals = context.memory.refusals(now);
-    Ok(Gathered { observed: Observed { hosts, site, unplaced, refusals }, objects })
+    Ok(Gathered { observed: Observed { hosts, site, successors, unplaced, refusals }, objects })
 }
 
 fn demands(hosts: &[evacuation::Host]) -> impl Iterator<Item = &Demanded> {
@@ -134,7 +136,7 @@ pub(super) async fn member(
     }
     let unread = || "its Cluster was not read".to_owned();
     let facts = known.get(&cluster);
-    let machine = facts.map_or_else(|| Lookup::Unknown(unread()), |facts| machine_of(object, facts));
+    let machine = facts.map_or_else(|| Lookup::Unknown(unread()), |facts| current_machine(object, facts));
     let group = match (&machine, facts) {
         (Lookup::Found(machine), Some(ClusterFacts { machines: Ok(all), cluster, .. })) => {
             owners::group(context.owners.as_ref(), machine, all, cluster).await
@@ -193,7 +195,7 @@ fn paused(object: &MaasMachine, machine: Option<&capi::Machine>, facts: &Cluster
 }
 
 /// The Machine that owns the object and has it as its infrastructure.
-fn machine_of(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<capi::Machine> {
+fn current_machine(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<capi::Machine> {
     let all = match &facts.machines {
         Ok(all) => all,
         Err(why) => return Lookup::Unknown(why.clone()),
@@ -234,14 +236,8 @@ async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Dema
         if object.metadata.deletion_timestamp.is_some() || has_place || object.spec.provider_id().is_some() {
             continue;
         }
-        let machine = match owner(&object.metadata, "Machine") {
-            Some(owner) => {
-                let key = Key::of(object.as_ref()).beside(&owner.name);
-                context.kubernetes.machine(&key, &owner.uid).await.ok().flatten()
-            }
-            None => None,
-        };
-        all.extend(demanded(world, object, own_zone(machine.as_ref())).ok());
+        let machine = machine_of(context.kubernetes.as_ref(), object).await;
+        all.extend(demanded(world, object, own_zone(machine.found())).ok());
     }
     all
 }

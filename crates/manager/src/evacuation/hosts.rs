@@ -1,9 +1,6 @@
 //! Which hosts are to be evacuated, and the tags that keep new VMs away from them.
 
-use std::collections::BTreeSet;
-
 use capmaas_api::MaasMachine;
-use capmaas_api::capi::{Machine, owner};
 use capmaas_api::names::{
     DELETE_FOR_MOVE_ANNOTATION, MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION, PAUSED_ANNOTATION,
 };
@@ -16,7 +13,7 @@ use serde_json::json;
 
 use super::{Context, Tenant, World, cluster_of};
 use crate::kubernetes::{self, Guard, Key};
-use crate::lxd_hosts::{Details, Survey};
+use crate::lxd_hosts::{Details, Survey, machine_of};
 
 /// The hosts of a MAAS, and those of them that are to be evacuated.
 pub(super) struct Closing {
@@ -34,28 +31,26 @@ pub(super) struct ClosingHost {
 
 pub(super) async fn closing(context: &Context, world: &World, tenant: &Tenant) -> maas_client::Result<Closing> {
     let now = context.clock.now();
-    let survey = context.lxd_hosts.survey(&tenant.identity, now, &world.index, Details::default()).await?;
-    let (mut hosts, mut departing) = (Vec::new(), BTreeSet::new());
+    let objects = world.objects(context);
+    let survey = context.lxd_hosts.survey(&tenant.identity, now, objects, Details::default()).await?;
+    let mut hosts = Vec::new();
     for host in &survey.hosts {
         let object = object_of(world, tenant, host, &survey);
-        if let Some(machine) = match object {
-            Some(object) => machine_of(context, object).await,
-            None => None,
-        } && machine.is_up_to_date() == Some(false)
-        {
-            departing.extend(host.system_id.clone());
-        }
         if let Some(cause) = cause(context, host, object).await {
             hosts.push(ClosingHost { host: host.clone(), cause, object: object.map(Key::of) });
         }
     }
-    context.lxd_hosts.note_departing(&tenant.identity, departing);
     Ok(Closing { survey, hosts })
 }
 
 /// The MaasMachine of a host: it holds the machine, and MAAS shows its stamp on it. What people write in a spec or an
 /// annotation proves nothing (S7).
-fn object_of<'a>(world: &'a World, tenant: &Tenant, host: &Host, survey: &Survey) -> Option<&'a MaasMachine> {
+pub(super) fn object_of<'a>(
+    world: &'a World,
+    tenant: &Tenant,
+    host: &Host,
+    survey: &Survey,
+) -> Option<&'a MaasMachine> {
     let id = host.system_id.as_deref()?;
     world.proven_holder(tenant, id, survey.stamps.get(id)?).map(AsRef::as_ref)
 }
@@ -102,14 +97,8 @@ async fn is_leaving(context: &Context, object: &MaasMachine) -> bool {
     if object.metadata.deletion_timestamp.is_some() {
         return true;
     }
-    machine_of(context, object).await.is_some_and(|machine| machine.metadata.deletion_timestamp.is_some())
-}
-
-/// The Machine of an object, from the watch.
-async fn machine_of(context: &Context, object: &MaasMachine) -> Option<Machine> {
-    let owner = owner(&object.metadata, "Machine")?;
-    let machine = context.kubernetes.machine(&Key::of(object).beside(&owner.name), &owner.uid).await.ok()??;
-    (machine.metadata.uid.as_ref() == Some(&owner.uid)).then_some(machine)
+    let machine = machine_of(context.kubernetes.as_ref(), object).await;
+    machine.found().is_some_and(|machine| machine.metadata.deletion_timestamp.is_some())
 }
 
 /// The VM host whose tag we set.

@@ -11,6 +11,7 @@ mod hosts;
 mod memory;
 mod owners;
 mod report;
+mod successors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::clock::Clock;
 use crate::identity::{Fingerprint, Identities, Identity};
 use crate::kubernetes::{Error, ErrorKind, Guard, Key, Kubernetes, Owners, Result};
 use crate::lease::Fence;
-use crate::lxd_hosts::LxdHosts;
+use crate::lxd_hosts::{LxdHosts, Objects};
 use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
 use crate::stamp::Stamp;
@@ -93,6 +94,10 @@ impl World {
             }
         }
         concerned
+    }
+
+    fn objects<'a>(&'a self, context: &'a Context) -> Objects<'a> {
+        Objects { kubernetes: context.kubernetes.as_ref(), index: &self.index }
     }
 
     /// Among the objects that claim a machine, the one whose stamp it carries.

@@ -65,10 +65,14 @@ async fn machine_set(
         return Ok(Some(unknown(owner, machine, "it belongs to no MachineDeployment".to_owned())));
     };
     let Some(object) = owners.owner(namespace, deployment).await? else { return Ok(None) };
-    let label = |machine: &Machine| machine.metadata.labels.as_ref()?.get(DEPLOYMENT_LABEL).cloned();
     let machines: Vec<Machine> =
-        all.iter().filter(|machine| label(machine).as_ref() == Some(&deployment.name)).cloned().collect();
+        all.iter().filter(|machine| deployment_of(machine) == Some(&deployment.name)).cloned().collect();
     Ok(Some(Group::deployment(&object, &machines)))
+}
+
+/// The name of the MachineDeployment that a Machine belongs to.
+pub(super) fn deployment_of(machine: &Machine) -> Option<&String> {
+    machine.metadata.labels.as_ref()?.get(DEPLOYMENT_LABEL)
 }
 
 /// An owner that may replace the Machine in an unknown way.

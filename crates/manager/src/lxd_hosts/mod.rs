@@ -13,6 +13,7 @@
 //! no such care, since siblings are always in one namespace.
 
 mod convert;
+mod departing;
 mod ledger;
 mod reports;
 
@@ -26,11 +27,13 @@ use capmaas_core::placement::{Claim, Demand, Host, Placement, Sibling, is_wanted
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Machine, Subnet, VmHost};
 
+pub(crate) use departing::machine_of;
 pub use reports::{Report, Reports};
 
 use crate::clock::is_recent;
 use crate::coalesced_reads::CoalescedReads;
 use crate::identity::{Fingerprint, Identity};
+use crate::kubernetes::Kubernetes;
 use crate::machine_index::MachineIndex;
 use crate::stamp::Stamp;
 use crate::vm_claims::Seen;
@@ -62,6 +65,14 @@ impl Details {
     }
 }
 
+/// The objects of this manager, from the watches.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects<'a> {
+    pub kubernetes: &'a dyn Kubernetes,
+    /// What they claim.
+    pub index: &'a MachineIndex,
+}
+
 #[derive(Clone, Debug)]
 pub struct Survey {
     pub hosts: Vec<Host>,
@@ -83,6 +94,8 @@ struct Listed {
     asked: Moment,
     hosts: Arc<Vec<VmHost>>,
     machines: Arc<BTreeMap<String, Machine>>,
+    /// System IDs of hosts that are going to leave.
+    departing: Arc<BTreeSet<String>>,
 }
 
 type Shared = Arc<tokio::sync::Mutex<Option<Listed>>>;
@@ -97,8 +110,6 @@ pub struct LxdHosts {
     projects: Arc<Mutex<Projects>>,
     ledger: Arc<Mutex<Ledger>>,
     now: CoalescedReads<Fingerprint, Arc<Vec<VmHost>>, maas_client::Error>,
-    /// By MAAS: system IDs of hosts that a rollout is going to replace. Can be lost: it is only a preference.
-    departing: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     /// What agents on the hosts report.
     pub reports: Reports,
 }
@@ -118,21 +129,21 @@ impl LxdHosts {
         now: Timestamp,
         demand: &Demand<'_>,
         object: &MaasMachine,
-        machine_index: &MachineIndex,
+        objects: Objects<'_>,
     ) -> Lookup<Placement> {
         let uid = object.metadata.uid.as_deref();
         // Before the request to MAAS: VMs that exist by now are in its answer.
         {
             let mut ledger = self.ledger();
-            machine_index.vms_of_others(uid, |others| ledger.note_created(others));
+            objects.index.vms_of_others(uid, |others| ledger.note_created(others));
         }
-        let mut placement = self.choose(identity, now, demand, object, machine_index).await;
+        let mut placement = self.choose(identity, now, demand, object, objects).await;
         if let Ok((Placement { choice: Err(_), .. }, asked)) = &placement
             && self.ledger().has_news_since(*asked)
         {
             // VMs created since that list count twice, as a claim and perhaps in the list. A new list resolves that.
             self.forget(identity).await;
-            placement = self.choose(identity, now, demand, object, machine_index).await;
+            placement = self.choose(identity, now, demand, object, objects).await;
         }
         placement.map_or_else(|error| Lookup::Unknown(error.to_string()), |(placement, _)| Lookup::Found(placement))
     }
@@ -144,14 +155,16 @@ impl LxdHosts {
         now: Timestamp,
         demand: &Demand<'_>,
         object: &MaasMachine,
-        machine_index: &MachineIndex,
+        objects: Objects<'_>,
     ) -> maas_client::Result<(Placement, Moment)> {
         let Details { networks, projects } = Details::of(demand.vm);
-        let (asked, hosts) = self.hosts(identity, now, networks, |host| projects && is_wanted(demand, host)).await?;
+        let listed = self.listed(identity, now, objects).await?;
+        let hosts = self.hosts(identity, now, &listed, networks, |host| projects && is_wanted(demand, host)).await?;
+        let asked = listed.asked;
         let (uid, maas) = (object.metadata.uid.as_deref(), identity.endpoint());
         let mut ledger = self.ledger();
         let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), object, others, now);
-        let (claims, siblings) = machine_index.vms_of_others(uid, promised);
+        let (claims, siblings) = objects.index.vms_of_others(uid, promised);
         let placement = place(demand, &hosts, &claims, &siblings);
         if let Ok(choice) = &placement.choice {
             ledger.note(maas, object, demand.vm, choice, now);
@@ -168,39 +181,28 @@ impl LxdHosts {
         &self,
         identity: &Identity,
         now: Timestamp,
-        machine_index: &MachineIndex,
+        objects: Objects<'_>,
         Details { networks, projects }: Details,
     ) -> maas_client::Result<Survey> {
-        let (asked, hosts) = self.hosts(identity, now, networks, |_| projects).await?;
-        let listed = self.listed(identity, now).await?;
+        let listed = self.listed(identity, now, objects).await?;
+        let hosts = self.hosts(identity, now, &listed, networks, |_| projects).await?;
         let stamps = listed.machines.iter().map(|(id, machine)| (id.clone(), Stamp::on(machine))).collect();
         let (nobody, maas, mut ledger) = (MaasMachine::default(), identity.endpoint(), self.ledger());
-        let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), &nobody, others, now);
-        let (claims, _) = machine_index.vms_of_others(None, promised);
+        let asked = (maas, listed.asked);
+        let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised(asked, &nobody, others, now);
+        let (claims, _) = objects.index.vms_of_others(None, promised);
         Ok(Survey { hosts, claims, stamps })
     }
 
-    /// Replaces the set of machines of a MAAS that are hosts which a rollout is going to replace.
-    pub fn note_departing(&self, identity: &Identity, system_ids: BTreeSet<String>) {
-        let mut departing = self.departing.lock().unwrap_or_else(PoisonError::into_inner);
-        departing.insert(identity.endpoint().to_owned(), system_ids);
-    }
-
-    fn is_departing(&self, identity: &Identity, system_id: Option<&str>) -> bool {
-        let departing = self.departing.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_maas = departing.get(identity.endpoint());
-        of_maas.is_some_and(|ids| system_id.is_some_and(|id| ids.contains(id)))
-    }
-
-    /// All hosts, and when they were requested from MAAS.
+    /// All hosts of a list.
     async fn hosts(
         &self,
         identity: &Identity,
         now: Timestamp,
+        listed: &Listed,
         networks: bool,
         of_project: impl Fn(&Host) -> bool,
-    ) -> maas_client::Result<(Moment, Vec<Host>)> {
-        let listed = self.listed(identity, now).await?;
+    ) -> maas_client::Result<Vec<Host>> {
         let subnets: Vec<Subnet> = if networks { identity.client.subnets().list().await? } else { Vec::new() };
         let mut hosts = Vec::with_capacity(listed.hosts.len());
         for host in listed.hosts.iter() {
@@ -208,17 +210,17 @@ impl LxdHosts {
             let mut converted = convert::host(host, machine, &subnets);
             let report = converted.system_id.as_deref().and_then(|id| self.reports.of(identity, id, now));
             converted.profiles = report.and_then(|report| report.profiles);
-            converted.departing = self.is_departing(identity, converted.system_id.as_deref());
+            converted.departing = converted.system_id.as_ref().is_some_and(|id| listed.departing.contains(id));
             if of_project(&converted) {
                 converted.project = self.project(identity, host.id, now).await;
             }
             hosts.push(converted);
         }
-        Ok((listed.asked, hosts))
+        Ok(hosts)
     }
 
     /// The list, requested by one pass for all that need it now.
-    async fn listed(&self, identity: &Identity, now: Timestamp) -> maas_client::Result<Listed> {
+    async fn listed(&self, identity: &Identity, now: Timestamp, objects: Objects<'_>) -> maas_client::Result<Listed> {
         let shared = {
             let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(lists.entry(identity.fingerprint).or_default())
@@ -235,7 +237,8 @@ impl LxdHosts {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let machines = identity.client.machines().by_ids(&ids).await?;
         let machines = machines.into_iter().map(|machine| (machine.system_id.clone(), machine)).collect();
-        let listed = Listed { at: now, asked, hosts: Arc::new(hosts), machines: Arc::new(machines) };
+        let departing = Arc::new(departing::departing(objects, identity.endpoint(), &machines).await);
+        let listed = Listed { at: now, asked, hosts: Arc::new(hosts), machines: Arc::new(machines), departing };
         *list = Some(listed.clone());
         Ok(listed)
     }

@@ -12,6 +12,7 @@ use maas_client::{Client, PowerState, VmHost};
 use super::Context;
 use super::orphans::others_known;
 use crate::identity::Identity;
+use crate::lxd_hosts::Objects;
 use crate::machine_index::MachineIndex;
 
 /// The hosts on which the VM can be placed.
@@ -30,7 +31,8 @@ pub(super) async fn placement(
     let zone = of_machine.or_else(|| vm.zone.clone());
     let failed: BTreeSet<i64> = journal.vm.iter().flat_map(|vm| vm.avoids(now)).collect();
     let demand = Demand { vm, zone: zone.as_deref(), failed: &failed };
-    context.lxd_hosts.place(identity, now, &demand, &observed.object, machine_index).await
+    let objects = Objects { kubernetes: context.kubernetes.as_ref(), index: machine_index };
+    context.lxd_hosts.place(identity, now, &demand, &observed.object, objects).await
 }
 
 /// The host in the journal, right before a VM is composed or looked up there (`orphan` is the VM's name).

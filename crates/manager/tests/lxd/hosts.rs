@@ -14,7 +14,7 @@ use capmaas_manager::identity::{
     Connect, Credentials, EnvironmentCredentials, Identities, Identity, MemoryCredentialCopies, Settings,
 };
 use capmaas_manager::kubernetes::MemoryKubernetes;
-use capmaas_manager::lxd_hosts::{LxdHosts, Report};
+use capmaas_manager::lxd_hosts::{LxdHosts, Objects, Report};
 use capmaas_manager::machine_index::MachineIndex;
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Compose, ComposeDisk};
@@ -89,7 +89,20 @@ fn vm() -> Vm {
 async fn place(hosts: &LxdHosts, identity: &Identity, vm: &Vm, name: &str, at: Timestamp) -> Placement {
     let (failed, object) = (BTreeSet::new(), object(name));
     let demand = Demand { vm, zone: vm.zone.as_deref(), failed: &failed };
-    match hosts.place(identity, at, &demand, &object, &MachineIndex::default()).await {
+    placed(hosts.place(identity, at, &demand, &object, objects(&nothing(), &MachineIndex::default())).await)
+}
+
+/// Kubernetes without any object.
+fn nothing() -> MemoryKubernetes {
+    MemoryKubernetes::new(Clock::driven(now()).0)
+}
+
+fn objects<'a>(kubernetes: &'a MemoryKubernetes, index: &'a MachineIndex) -> Objects<'a> {
+    Objects { kubernetes, index }
+}
+
+fn placed(placement: Lookup<Placement>) -> Placement {
+    match placement {
         Lookup::Found(placement) => placement,
         other => panic!("{other:?}"),
     }
@@ -243,13 +256,13 @@ async fn the_newest_vm_of_a_host_is_counted_once() {
     let machine_index = MachineIndex::of([&of_a]);
     let (failed, wanted) = (BTreeSet::new(), vm());
     let demand = Demand { vm: &wanted, zone: None, failed: &failed };
-    let Lookup::Found(second) = hosts.place(&identity, now(), &demand, &object("b"), &machine_index).await else {
-        panic!()
+    let nothing = nothing();
+    let place = async |name: &str| {
+        placed(hosts.place(&identity, now(), &demand, &object(name), objects(&nothing, &machine_index)).await)
     };
+    let second = place("b").await;
     assert_eq!(second.choice.map(|choice| choice.host), Ok(chosen.host), "two of its four cores are free");
-    let Lookup::Found(third) = hosts.place(&identity, now(), &demand, &object("c"), &machine_index).await else {
-        panic!()
-    };
+    let third = place("c").await;
     assert_eq!(third.choice.unwrap_err().kind, LxdErrorKind::InsufficientResources, "the second one is promised");
     assert_eq!(lists(&maas), 2, "and for that no list is asked for: it would show nothing new");
 }
@@ -273,9 +286,8 @@ async fn s25_a_claim_in_a_journal_that_was_written_by_hand_does_not_keep_a_host_
     let demand = Demand { vm: &wanted, zone: None, failed: &failed };
     let mins = |minutes| SignedDuration::from_mins(minutes);
     for (at, fits) in [(now(), false), (now() - mins(31), true), (now() + mins(60), true)] {
-        let Lookup::Found(placed) = hosts.place(&identity, now(), &demand, &object("b"), &claiming(at)).await else {
-            panic!()
-        };
+        let (nothing, index) = (nothing(), claiming(at));
+        let placed = placed(hosts.place(&identity, now(), &demand, &object("b"), objects(&nothing, &index)).await);
         assert_eq!(placed.choice.is_ok(), fits, "claimed at {at}");
     }
 }

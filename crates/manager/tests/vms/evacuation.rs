@@ -96,8 +96,16 @@ impl Scene {
         panic!("the control plane never comes up: {:#?}", scene.stage.port.objects("MaasMachine"));
     }
 
+    /// All Machines but those of hosts.
     pub(crate) fn machines(&self) -> Vec<Value> {
-        self.stage.port.objects("Machine")
+        let mut all = self.stage.port.objects("Machine");
+        all.retain(|machine| machine["metadata"]["labels"]["kept"].is_null());
+        all
+    }
+
+    /// How many Machines the control plane has had.
+    pub(crate) fn made(&self) -> usize {
+        self.made
     }
 
     /// All machines exist, are healthy, and none is being deleted.
@@ -175,7 +183,7 @@ impl Scene {
     }
 
     /// Rounds until a host has no VMs and all machines exist again.
-    async fn until_empty(&mut self, host: &str) {
+    pub(crate) async fn until_empty(&mut self, host: &str) {
         for _ in 0..ROUNDS {
             if self.on(host).is_empty() && self.whole() {
                 return;
@@ -185,7 +193,7 @@ impl Scene {
         panic!("{host} is never empty: {:#?}", self.said());
     }
 
-    async fn rounds(&mut self, count: usize) {
+    pub(crate) async fn rounds(&mut self, count: usize) {
         for _ in 0..count {
             self.round().await;
         }

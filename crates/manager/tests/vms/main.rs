@@ -21,6 +21,7 @@ mod orphans;
 mod people;
 mod refusals;
 mod rights;
+mod rollout;
 mod slow;
 mod stage;
 mod trouble;

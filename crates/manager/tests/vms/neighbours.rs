@@ -16,8 +16,14 @@ use crate::stage::{ELSEWHERE, Stage};
 fn empty_neighbour(stage: &Stage) -> Value {
     const CAROL: &str = "cc:tc:CANARYcarol";
     stage.arrange(json!([{ "user": { "name": "carol", "admin": true, "key": CAROL } }]));
-    let data = json!({ "apiKey": CAROL, "maasEndpoint": "http://maas.test:5240/MAAS" });
-    let metadata = json!({ "name": "carol", "namespace": "default" });
+    cluster_of(stage, "carol", CAROL);
+    control_plane(stage, "dp", 3)
+}
+
+/// The cluster `c2` of a user of the same MAAS.
+pub(crate) fn cluster_of(stage: &Stage, user: &str, api_key: &str) {
+    let data = json!({ "apiKey": api_key, "maasEndpoint": "http://maas.test:5240/MAAS" });
+    let metadata = json!({ "name": user, "namespace": "default" });
     stage.create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data }));
     for kind in ["Cluster", "MaasCluster"] {
         let mut like = stage.port.object(kind, &key("c1")).unwrap();
@@ -31,13 +37,12 @@ fn empty_neighbour(stage: &Stage) -> Value {
             let made = stage.port.object("Cluster", &key("c2")).unwrap();
             like["metadata"]["ownerReferences"][0]["name"] = json!("c2");
             like["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"].clone();
-            like["spec"]["identityRef"] = json!({ "name": "carol" });
+            like["spec"]["identityRef"] = json!({ "name": user });
         }
         stage.create(like);
     }
     let status = json!({ "initialization": { "infrastructureProvisioned": true } });
     stage.port.set_status("Cluster", &key("c2"), status).unwrap();
-    control_plane(stage, "dp", 3)
 }
 
 /// The same with its machines, `dp-0` to `dp-2`.

@@ -101,6 +101,7 @@ pub(super) fn observed(guests: Vec<Guest>) -> Observed {
     Observed {
         hosts: vec![leaving(1, guests)],
         site: Lookup::Found(Site { hosts, claims: Vec::new() }),
+        successors: BTreeMap::new(),
         unplaced: Vec::new(),
         refusals: BTreeMap::new(),
     }

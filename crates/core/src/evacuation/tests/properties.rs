@@ -74,6 +74,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
                 hosts: vec![lxd_host(1, 64), lxd_host(8, free), lxd_host(9, more)],
                 claims: vec![],
             }),
+            successors: BTreeMap::new(),
             unplaced: Vec::new(),
             refusals: refused.into_iter().map(|(cluster, refusal)| (format!("uid-c{cluster}-0"), refusal)).collect(),
         }

@@ -178,6 +178,25 @@ fn s30_without_room_nothing_is_deleted_and_hosts_that_leave_are_no_room() {
 }
 
 #[test]
+fn s30_a_vm_waits_for_a_host_that_stays_while_one_is_coming_and_goes_if_none_is() {
+    let with = |free: [i64; 2], departing: [bool; 2], successor: Option<i64>| {
+        move |observed: &mut Observed, _: &mut Member| {
+            let host = |at: usize, id| placement::Host { departing: departing[at], ..lxd_host(id, free[at]) };
+            observed.site = Lookup::Found(Site { hosts: vec![host(0, 2), host(1, 3)], claims: Vec::new() });
+            observed.successors = successor.into_iter().map(|id| (id, "default/new".to_owned())).collect();
+        }
+    };
+    let waiting = waits(with([8, 1], [true, false], Some(2)));
+    assert_eq!(waiting, Waiting::Successor("default/new".into()));
+    assert_eq!(waiting.to_string(), "waits for a host that stays: the Machine default/new is not an LXD host yet");
+    assert!(waiting.passes());
+    assert_eq!(after(with([8, 8], [true, false], Some(2))).0, Fate::Goes, "one that stays has room");
+    assert_eq!(after(with([8, 1], [true, false], None)).0, Fate::Goes, "no other host is coming");
+    assert_eq!(after(with([1, 8], [true, true], Some(2))).0, Fate::Goes, "the one that comes is of another cluster");
+    assert!(matches!(waits(with([1, 1], [true, false], Some(2))), Waiting::NoRoom(_)));
+}
+
+#[test]
 fn s30_a_host_that_still_takes_vms_keeps_those_that_are_on_it() {
     let waiting = waits(|observed, _| observed.hosts[0].open = Some("MAAS refuses the tag".into()));
     assert_eq!(waiting, Waiting::Open("MAAS refuses the tag".into()));
