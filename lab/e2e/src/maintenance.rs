@@ -78,6 +78,29 @@ pub async fn machines(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Vec<V
     Ok(all)
 }
 
+/// Whether none of these MaasMachines is left, the cluster has all its machines, and all VMs are on them. Until then the
+/// agents of new machines make them hosts.
+pub async fn are_replaced(
+    scene: &Scene,
+    plan: &ClusterPlan,
+    expected: &Expected,
+    old: &BTreeSet<String>,
+) -> anyhow::Result<()> {
+    become_hosts(scene, plan, expected).await?;
+    let all = machines(scene, plan).await?;
+    let names = texts(&all, "/metadata/name");
+    ensure!(names.len() == usize::try_from(plan.control_planes + plan.workers)? && names.is_disjoint(old), "{names:?}");
+    let (hosts, used): (_, BTreeSet<String>) =
+        (texts(&all, "/status/hostname"), scene.maas.vms().into_iter().map(|vm| vm.host).collect());
+    ensure!(used.is_subset(&hosts), "VMs are on {used:?}, the hosts are {hosts:?}");
+    Ok(())
+}
+
+/// The texts at a path in all objects.
+pub fn texts(all: &[Value], pointer: &str) -> BTreeSet<String> {
+    all.iter().filter_map(|object| object.pointer(pointer)?.as_str().map(str::to_owned)).collect()
+}
+
 /// The name of the MaasMachine of one of our hosts, by its name in MAAS.
 pub async fn object_of(scene: &Scene, hosts: &ClusterPlan, host: &str) -> anyhow::Result<String> {
     let all = machines(scene, hosts).await?;
