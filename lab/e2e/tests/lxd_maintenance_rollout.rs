@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use capmaas_e2e::eventually_within;
-use capmaas_e2e::maintenance::{KILL_EVERY, are_replaced, guest, host_cluster, machines, texts};
+use capmaas_e2e::maintenance::{are_replaced, guest, host_cluster, machines, texts};
 use capmaas_e2e::recorder::Recorder;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
@@ -14,6 +14,8 @@ use serde_json::json;
 
 /// Two hosts, one after the other.
 const PATIENCE: Duration = Duration::from_secs(1200);
+/// It is over before a manager that is killed as seldom as in other scenarios has been killed twice.
+const KILL_EVERY: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn s30_hosts_of_a_machine_deployment_are_rolled_out_while_a_control_plane_runs_on_them() {
