@@ -18,10 +18,11 @@ use kube::ResourceExt as _;
 use maas_client::{DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
 use sha2::{Digest as _, Sha256};
 
-use super::Context;
 use super::memory::Zones;
 use super::observe::{self, owner_or_nobody};
+use super::{Context, stamps};
 use crate::identity::Identity;
+use crate::kubernetes::Key;
 
 /// How many names are tried before a person has to intervene.
 const NAMES_TRIED: u32 = 5;
@@ -32,12 +33,12 @@ const USER_RESERVED: i64 = 4;
 
 /// Reads everything from MAAS that the decision needs. Returns whether the record came from the cache.
 pub(super) async fn observe(
-    context: &Context,
-    identity: &Identity,
-    (object, machines): (&MaasCluster, &[Arc<MaasMachine>]),
+    (context, key, identity): (&Context, &Key, &Identity),
+    (object, claims): (&MaasCluster, &stamps::Claims<'_>),
     observed: &mut Observed,
     how: observe::Access,
 ) -> bool {
+    let machines = claims.machines;
     let access = Access { context, identity };
     let owner = owner_or_nobody(&observed.owner);
     let mut remembered = None;
@@ -55,6 +56,7 @@ pub(super) async fn observe(
         if let Lookup::Found(record) = &found {
             bound_to_leaving(record, machines, observed);
         }
+        stamps::observe((context, key, identity), claims, observed, remembered.is_some()).await;
         if remembered.is_none() {
             let since = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
             observe_addresses(&access, observed, since).await;
