@@ -15,7 +15,7 @@ use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
 use capmaas_core::machine::{Journal as MachineJournal, STAMP, debts};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use maas_client::{DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
+use maas_client::{DnsFilter, DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
 use sha2::{Digest as _, Sha256};
 
 use super::memory::Zones;
@@ -209,8 +209,9 @@ impl Access<'_> {
     }
 
     /// Whether MAAS may have reserved the address because a record of this cluster contained it: it is reserved for our
-    /// user, for no machine, and not before the object was created. An annotation alone would let its writer free an
-    /// address that people reserved long before.
+    /// user, for no machine, and not before the object was created, and no record contains it now. An annotation alone
+    /// would let its writer free an address that people reserved long before, or one of somebody else's record, which MAAS
+    /// would remove from it.
     async fn is_reserved_for_us(&self, address: IpAddr, since: Option<Timestamp>) -> Lookup<()> {
         match self.holders(address).await {
             Ok(holders) => {
@@ -221,8 +222,16 @@ impl Access<'_> {
                         && holder.interface_set.is_empty()
                         && since.is_none_or(|since| reserved_at(holder).is_none_or(|at| at >= since))
                 };
-                if holders.iter().any(ours) { Lookup::Found(()) } else { Lookup::Absent }
+                if holders.iter().any(ours) { self.is_in_no_record(address).await } else { Lookup::Absent }
             }
+            Err(error) => Lookup::Unknown(self.failed(&error)),
+        }
+    }
+
+    async fn is_in_no_record(&self, address: IpAddr) -> Lookup<()> {
+        match self.identity.client.dns_resources().list(&DnsFilter::default()).await {
+            Ok(records) if records.iter().any(|record| facts_of(record).addresses.contains(&address)) => Lookup::Absent,
+            Ok(_) => Lookup::Found(()),
             Err(error) => Lookup::Unknown(self.failed(&error)),
         }
     }

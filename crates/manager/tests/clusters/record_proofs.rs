@@ -157,6 +157,25 @@ async fn s18_an_address_in_a_status_or_among_those_owed_gets_nobody_a_record() {
 }
 
 #[tokio::test]
+async fn s18_a_forged_debt_frees_no_address_that_another_record_has() {
+    let stage = Stage::new();
+    tenant(&stage, "c1-ffffff.k8s.example", &json!({ format!("{ANNOTATION}endpoint-source"): "dns" }));
+    stage.advance(60);
+    // What a record of the victim leaves behind: reserved for the user that both share, for no machine, and not before.
+    stage.arrange(json!([{"dns": {"fqdn": NAME}}]));
+    let admin = stage.identities.of_manager().await.unwrap().client;
+    let number: i64 = number(&stage).parse().unwrap();
+    admin.dns_resources().set_addresses(number, &["10.0.0.77".parse().unwrap()]).await.unwrap();
+    let before = stage.records();
+    stage.forget_requests();
+    let owed = json!({ "metadata": { "annotations": { format!("{ANNOTATION}dns-owed-addresses"): "10.0.0.77" } } });
+    stage.port.edit("MaasCluster", &theirs(), &owed).unwrap();
+    passes(&stage).await;
+    leave(&stage, &[]).await;
+    assert_eq!(stage.records(), before, "{:?}", stage.writes());
+}
+
+#[tokio::test]
 async fn s25_a_victim_that_was_moved_goes_on_under_a_forged_claim_that_equals_its_own() {
     let before = Stage::new();
     before.plain_cluster();
