@@ -19,9 +19,21 @@ impl Stamp {
 
     /// Whether it is this object's.
     pub(crate) fn is_of(&self, object: &MaasMachine) -> bool {
-        let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
-        journal.is_some_and(|it| it.is_proven_by(&object.metadata, self.key.as_ref(), self.object.as_ref()))
+        journal(object).is_some_and(|it| it.is_proven_by(&object.metadata, self.key.as_ref(), self.object.as_ref()))
     }
+
+    /// Whether it is nobody's: there is none, or one of an early release under this object's key, which names no object.
+    pub(crate) fn is_nobodys(&self, object: &MaasMachine) -> bool {
+        match (&self.key, &self.object) {
+            (None, _) => true,
+            (Some(key), None) => journal(object).is_some_and(|it| it.key == *key),
+            (Some(_), Some(_)) => false,
+        }
+    }
+}
+
+fn journal(object: &MaasMachine) -> Option<Journal> {
+    Journal::read(object.metadata.annotations.as_ref()).ok().flatten()
 }
 
 /// Whether MAAS shows this object's stamp on the machine.

@@ -66,6 +66,13 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
                 ));
                 step.requeue = PERSON;
             }
+            Whose::Unstamped(why) => {
+                let status = ConditionStatus::Undetermined;
+                step.verdict =
+                    Some(Verdict::new(conditions::LOAD_BALANCER_READY, status, reasons::NOT_OUR_MACHINE, why));
+                // No event reports the stamp.
+                step.requeue = ASK_AGAIN;
+            }
             Whose::Unclear(Some(why)) => return step.silent(observed, reasons::MAAS_UNAVAILABLE, &why),
             Whose::Unclear(None) => {
                 let message = known.standing.problem(&known.name).unwrap_or_default();

@@ -159,6 +159,7 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
         },
         Lookup::Found(record) => match whose(observed, source, record, trusted, name) {
             Whose::Unclear(None) => doubt(draft),
+            Whose::Unstamped(why) => wait(draft, reasons::NOT_OUR_MACHINE, why, ASK_AGAIN, now),
             Whose::Unclear(Some(why)) => wait(draft, reasons::MAAS_UNAVAILABLE, why, ASK_AGAIN, now),
             // S18: only a record that is proven to be ours is emptied, and only one that we created is deleted.
             Whose::Foreign(why) => {

@@ -121,8 +121,9 @@ pub struct Machine {
     pub name: String,
     pub control_plane: bool,
     pub deleting: bool,
-    /// The machine in MAAS that its provider ID names.
+    /// The machine in MAAS that its provider ID names. Anybody can write an ID: only the stamp proves it.
     pub system_id: Option<String>,
+    pub stamp: Stamp,
     /// It has a provider ID, so there is a machine behind it.
     pub provisioned: bool,
     /// MAAS may hold something for it: it has a provider ID, or its journal has a machine or a request whose answer is not known
@@ -136,6 +137,22 @@ pub struct Machine {
     /// It is a VM host that is being released: its agent has to be reached by the cluster's name until the machine's status
     /// allows its address to be removed.
     pub needs_the_name: bool,
+}
+
+/// The stamp that MAAS shows on the machine that a `MaasMachine` names (S7).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Stamp {
+    /// Not read, because nothing is decided by it.
+    #[default]
+    NotRead,
+    /// The object's own. In MAAS the machine has these addresses.
+    Own(BTreeSet<IpAddr>),
+    /// None yet. A machine of the Go provider gets one when it is adopted (S24).
+    Missing,
+    /// Another object's, or one that the machine will never get from us.
+    Anothers,
+    /// MAAS did not answer, for this reason.
+    Unknown(String),
 }
 
 /// Our MAAS identity.
@@ -178,7 +195,7 @@ pub struct Rival {
     pub own: bool,
     /// A live Cluster owns it and names it.
     pub owned: bool,
-    /// The machines in MAAS that its MaasMachines name.
+    /// The machines in MAAS that the record resolves to and that carry the stamp of one of its MaasMachines.
     pub machines: BTreeSet<String>,
 }
 

@@ -1,13 +1,12 @@
 //! What proves that a record in MAAS's DNS is this cluster's (S18).
 //!
-//! Anybody can write an ID in an annotation, a name of our form and a finalizer. What the record resolves to comes from MAAS
-//! itself.
+//! Anybody can write an ID in an annotation, a name of our form and a finalizer. What the record resolves to, and whose stamp the
+//! machines behind it carry, comes from MAAS itself.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::journal::Source;
-use super::observed::{Observed, Record};
+use super::observed::{Machine, Observed, Record, Stamp};
 use crate::Lookup;
 
 /// What a record resolves to.
@@ -21,39 +20,89 @@ pub(super) enum ResolvesTo {
     HereAndElsewhere,
     /// No machine of this cluster; this is one of its addresses.
     Elsewhere(IpAddr),
+    /// A machine that may be this cluster's and does not carry the stamp that would show it; the message names it.
+    Unstamped(String),
     /// The machines of this cluster are not known.
     Unknown(String),
 }
 
-/// What a record resolves to. An address that no machine has in MAAS is ours if a machine of ours has it in its status, or if the
-/// journal has it as reserved for us.
+/// What a record resolves to. A machine is this cluster's if MAAS shows the stamp of its MaasMachine on it: provider IDs, addresses
+/// in a status and the addresses in our own journal are text that a tenant can write. An address that is bound to no machine is
+/// this cluster's if such a machine has it in MAAS.
 pub(super) fn resolves_to(observed: &Observed, record: &Record) -> ResolvesTo {
-    let machines = match &observed.machines {
-        Lookup::Found(machines) => machines.as_slice(),
-        Lookup::Absent => &[],
-        Lookup::Unknown(why) => return ResolvesTo::Unknown(why.clone()),
+    let machines = match machines(observed) {
+        Ok(machines) => machines,
+        Err(why) => return ResolvesTo::Unknown(why.to_owned()),
     };
-    let ids: BTreeSet<&str> = machines.iter().filter_map(|machine| machine.system_id.as_deref()).collect();
-    let is_ours = |address: &&IpAddr| match record.bound.get(*address) {
-        Some(holders) => holders.iter().any(|id| ids.contains(id.as_str())),
-        None => {
-            machines.iter().any(|machine| machine.addresses.contains(*address))
-                || observed.object.journal.owed.contains(*address)
+    let (mut here, mut elsewhere, mut unstamped) = (false, None, None);
+    for address in &record.addresses {
+        let bound = record.bound.contains_key(address);
+        let claims: Vec<&Machine> = machines.iter().filter(|machine| claims(machine, record, address)).collect();
+        let is_own = |machine: &&Machine| matches!(&machine.stamp, Stamp::Own(has) if bound || has.contains(address));
+        if claims.iter().any(is_own) {
+            here = true;
+            continue;
         }
-    };
-    let (here, elsewhere): (Vec<&IpAddr>, Vec<&IpAddr>) = record.addresses.iter().partition(is_ours);
-    match (here.is_empty(), elsewhere.first()) {
-        (true, None) => ResolvesTo::Nowhere,
-        (true, Some(address)) => ResolvesTo::Elsewhere(**address),
-        (false, None) => ResolvesTo::Here,
-        (false, Some(_)) => ResolvesTo::HereAndElsewhere,
+        for machine in claims {
+            match &machine.stamp {
+                Stamp::Unknown(why) => return ResolvesTo::Unknown(why.clone()),
+                Stamp::NotRead => return ResolvesTo::Unknown("the stamps of the machines were not read".into()),
+                Stamp::Missing => unstamped = unstamped.or(Some(machine)),
+                Stamp::Own(_) | Stamp::Anothers => {}
+            }
+        }
+        elsewhere = elsewhere.or(Some(*address));
+    }
+    // One that nobody stamps any more must not keep the others from being kept in step.
+    let settled = here && observed.object.journal.record == Some(record.id);
+    match (unstamped.filter(|_| !settled), here, elsewhere) {
+        (Some(machine), ..) => ResolvesTo::Unstamped(format!(
+            "the machine {} does not carry the stamp of the MaasMachine {} in MAAS yet",
+            machine.system_id.as_deref().unwrap_or_default(),
+            machine.name
+        )),
+        (None, false, None) => ResolvesTo::Nowhere,
+        (None, false, Some(address)) => ResolvesTo::Elsewhere(address),
+        (None, true, None) => ResolvesTo::Here,
+        (None, true, Some(_)) => ResolvesTo::HereAndElsewhere,
     }
 }
 
-/// Whether a record under a name that only this object's UID yields can be the one that we created for it: it resolves to nobody
-/// else's machines.
+fn machines(observed: &Observed) -> Result<&[Machine], &str> {
+    match &observed.machines {
+        Lookup::Found(machines) => Ok(machines),
+        Lookup::Absent => Ok(&[]),
+        Lookup::Unknown(why) => Err(why),
+    }
+}
+
+/// Whether a machine claims an address of a record: MAAS binds it to the machine that its provider ID names, or binds it to none,
+/// and the machine's status lists it.
+fn claims(machine: &Machine, record: &Record, address: &IpAddr) -> bool {
+    match record.bound.get(address) {
+        Some(holders) => machine.system_id.as_ref().is_some_and(|id| holders.contains(id)),
+        None => machine.addresses.contains(address),
+    }
+}
+
+/// Whether the stamp of a machine has to be read, because it decides whose the record is.
+pub fn rests_on_stamp(machine: &Machine, record: &Record) -> bool {
+    record.addresses.iter().any(|address| claims(machine, record, address))
+}
+
+/// Whether stamps decide whose a record is at all. A name that only our UID yields needs none.
+pub fn rests_on_stamps(observed: &Observed) -> bool {
+    !observed.object.name_is_from_uid || observed.rivals.iter().any(|rival| rival.name_is_from_uid)
+}
+
+/// Whether a record under a name that only this object's UID yields can be the one that we created for it: nothing shows that it
+/// resolves to somebody else's machines.
 pub fn may_be_own(observed: &Observed, record: &Record) -> bool {
-    matches!(resolves_to(observed, record), ResolvesTo::Nowhere | ResolvesTo::Here)
+    let is_claimed = |machines: &[Machine], address: &IpAddr| {
+        machines.iter().any(|machine| claims(machine, record, address))
+            || !record.bound.contains_key(address) && observed.object.journal.owed.contains(address)
+    };
+    machines(observed).is_ok_and(|machines| record.addresses.iter().all(|address| is_claimed(machines, address)))
 }
 
 /// The owner of a record that was found under our name.
@@ -61,6 +110,8 @@ pub(super) enum Whose {
     Ours,
     /// Not ours, or not proven to be; the message states what a person can do.
     Foreign(String),
+    /// Not known until a machine is stamped; the message names it.
+    Unstamped(String),
     /// Not known now, for this reason. `None`: MAAS or our user in it has changed, and only an exact match of the ID counts.
     Unclear(Option<String>),
 }
@@ -88,6 +139,9 @@ pub(super) fn whose(observed: &Observed, source: Source, record: &Record, truste
     }
     match resolves_to(observed, record) {
         ResolvesTo::Unknown(why) => Whose::Unclear(Some(why)),
+        ResolvesTo::Unstamped(machine) => {
+            Whose::Unstamped(format!("whose the DNS record {name} ({id}) in MAAS is, is not known: {machine}"))
+        }
         ResolvesTo::Here => Whose::Ours,
         ResolvesTo::Nowhere | ResolvesTo::HereAndElsewhere if claimed => Whose::Ours,
         ResolvesTo::Nowhere => Whose::Foreign(format!(

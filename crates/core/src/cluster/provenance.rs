@@ -123,9 +123,9 @@ fn contest(observed: &Observed) -> Contest<'_> {
     open
 }
 
-/// The criteria, the strongest first: a name that only one UID yields; machines, because a copy does not have them; the ID of the
-/// record; a journal that names its object; a Cluster that names it. Anybody can write the last ones, so they decide only where
-/// one side lacks them.
+/// The criteria, the strongest first: a name that only one UID yields; stamped machines, because a copy does not have them; the ID
+/// of the record; a journal that names its object; a Cluster that names it. Anybody can write the last ones, so they decide only
+/// where one side lacks them.
 fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
     let (object, journal) = (&observed.object, &observed.object.journal);
     let (to_us, to_them) = match &observed.record {

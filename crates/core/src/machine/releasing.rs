@@ -269,7 +269,13 @@ impl Releasing<'_> {
         }
         match (&self.observed.maas_cluster, &self.observed.in_dns) {
             (Lookup::Found(around), Lookup::Found(true)) if around.keeps_dns => {
-                Some(wait(reasons::DNS_DETACH_PENDING, format!("{} waits until its address has left DNS", metal.id), 5))
+                let step =
+                    wait(reasons::DNS_DETACH_PENDING, format!("{} waits until its address has left DNS", metal.id), 5);
+                // Where the name does not prove whose the record is, the cluster changes it only if the machine is stamped.
+                Some(match self.observed.missing_stamp(&self.journal, metal) {
+                    Some(stamp) => step.doing(stamp),
+                    None => step,
+                })
             }
             (Lookup::Found(around), Lookup::Unknown(why)) if around.keeps_dns => Some(unseen(why)),
             (Lookup::Unknown(why), _) => Some(unseen(why)),

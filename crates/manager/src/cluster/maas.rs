@@ -15,13 +15,14 @@ use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
 use capmaas_core::machine::{Journal as MachineJournal, STAMP, debts};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use maas_client::{DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
+use maas_client::{DnsFilter, DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
 use sha2::{Digest as _, Sha256};
 
-use super::Context;
 use super::memory::Zones;
 use super::observe::{self, owner_or_nobody};
+use super::{Context, stamps};
 use crate::identity::Identity;
+use crate::kubernetes::Key;
 
 /// How many names are tried before a person has to intervene.
 const NAMES_TRIED: u32 = 5;
@@ -32,12 +33,12 @@ const USER_RESERVED: i64 = 4;
 
 /// Reads everything from MAAS that the decision needs. Returns whether the record came from the cache.
 pub(super) async fn observe(
-    context: &Context,
-    identity: &Identity,
-    (object, machines): (&MaasCluster, &[Arc<MaasMachine>]),
+    (context, key, identity): (&Context, &Key, &Identity),
+    (object, claims): (&MaasCluster, &stamps::Claims<'_>),
     observed: &mut Observed,
     how: observe::Access,
 ) -> bool {
+    let machines = claims.machines;
     let access = Access { context, identity };
     let owner = owner_or_nobody(&observed.owner);
     let mut remembered = None;
@@ -55,6 +56,7 @@ pub(super) async fn observe(
         if let Lookup::Found(record) = &found {
             bound_to_leaving(record, machines, observed);
         }
+        stamps::observe((context, key, identity), claims, observed, remembered.is_some()).await;
         if remembered.is_none() {
             let since = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
             observe_addresses(&access, observed, since).await;
@@ -207,8 +209,9 @@ impl Access<'_> {
     }
 
     /// Whether MAAS may have reserved the address because a record of this cluster contained it: it is reserved for our
-    /// user, for no machine, and not before the object was created. An annotation alone would let its writer free an
-    /// address that people reserved long before.
+    /// user, for no machine, and not before the object was created, and no record contains it now. An annotation alone
+    /// would let its writer free an address that people reserved long before, or one of somebody else's record, which MAAS
+    /// would remove from it.
     async fn is_reserved_for_us(&self, address: IpAddr, since: Option<Timestamp>) -> Lookup<()> {
         match self.holders(address).await {
             Ok(holders) => {
@@ -219,8 +222,16 @@ impl Access<'_> {
                         && holder.interface_set.is_empty()
                         && since.is_none_or(|since| reserved_at(holder).is_none_or(|at| at >= since))
                 };
-                if holders.iter().any(ours) { Lookup::Found(()) } else { Lookup::Absent }
+                if holders.iter().any(ours) { self.is_in_no_record(address).await } else { Lookup::Absent }
             }
+            Err(error) => Lookup::Unknown(self.failed(&error)),
+        }
+    }
+
+    async fn is_in_no_record(&self, address: IpAddr) -> Lookup<()> {
+        match self.identity.client.dns_resources().list(&DnsFilter::default()).await {
+            Ok(records) if records.iter().any(|record| facts_of(record).addresses.contains(&address)) => Lookup::Absent,
+            Ok(_) => Lookup::Found(()),
             Err(error) => Lookup::Unknown(self.failed(&error)),
         }
     }

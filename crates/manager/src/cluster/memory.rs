@@ -1,7 +1,8 @@
 //! Caches between two passes. They can be lost at any time: correctness does not depend on them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::clock::is_recent;
 use crate::hosts;
 use crate::identity::Fingerprint;
 use crate::kubernetes::Key;
+use crate::stamp::Stamp;
 
 /// The first backoff after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -40,6 +42,16 @@ struct State {
     failures: HashMap<Key, (Effect, Trouble)>,
     probes: HashMap<Key, Timestamp>,
     zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
+    shown: HashMap<Key, BTreeMap<String, Shown>>,
+}
+
+/// What MAAS showed about a machine.
+#[derive(Clone)]
+pub(super) struct Shown {
+    pub(super) stamp: Stamp,
+    /// Our MAAS user owns it, so it can be stamped.
+    pub(super) is_our_users: bool,
+    pub(super) addresses: BTreeSet<IpAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +80,7 @@ impl Memory {
         let mut state = self.state();
         state.failures.remove(key);
         state.probes.remove(key);
+        state.shown.remove(key);
     }
 
     pub(super) fn trouble(&self, key: &Key) -> Option<(Effect, Trouble)> {
@@ -82,6 +95,16 @@ impl Memory {
     pub(super) fn worked(&self, key: &Key, effect: &Effect, now: Timestamp) {
         self.backoff.done(key, request(key, effect), now);
         self.state().failures.remove(key);
+    }
+
+    /// The machines that a cluster's record resolved to when they were last read, by system ID. To be used only while the record
+    /// comes from the cache too.
+    pub(super) fn shown(&self, key: &Key) -> BTreeMap<String, Shown> {
+        self.state().shown.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn keep_shown(&self, key: &Key, shown: BTreeMap<String, Shown>) {
+        self.state().shown.insert(key.clone(), shown);
     }
 
     /// Whether the API server of a cluster may be probed now. If so, this counts as a probe.

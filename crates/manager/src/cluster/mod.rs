@@ -7,6 +7,7 @@ mod memory;
 mod observe;
 mod perform;
 mod rivals;
+mod stamps;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use capmaas_api::names::{
 };
 use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
-use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal};
+use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal, Stamp};
 use capmaas_core::cluster::provenance::is_plain_copy;
 use capmaas_core::cluster::{Journal, addresses, endpoint};
 use capmaas_core::credentials::Standing;
@@ -22,7 +22,7 @@ use capmaas_core::origin::WrittenFor;
 use capmaas_core::pause;
 use kube::ResourceExt as _;
 
-use super::{Context, maas, rivals};
+use super::{Context, maas, rivals, stamps};
 use crate::belonging::cluster_name;
 use crate::hosts;
 use crate::identity::Identity;
@@ -80,7 +80,8 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
     if nothing_will_be_done(&observed) {
         return Ok(Some(Seen { observed, object, cluster, identity: None, dns_name: None, remembered: false }));
     }
-    observed.rivals = rivals::observe(context, key, &observed).await?;
+    let (rivals, of_rivals): (_, Vec<_>) = rivals::observe(context, key, &observed).await?.into_iter().unzip();
+    observed.rivals = rivals;
     let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(&object)))).await;
     observed.machines = match &machines {
         Ok(machines) => Lookup::Found(machines.iter().map(|machine| machine_of(machine)).collect()),
@@ -103,8 +104,9 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
     if let Some(identity) = &identity {
         observed.identity = Ok(Known { name: identity.name.clone(), standing: identity.standing.clone() });
         dns_name = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner));
-        let machines = machines.as_deref().unwrap_or_default();
-        remembered = maas::observe(context, identity, (&object, machines), &mut observed, access).await;
+        let claims = stamps::Claims { machines: machines.as_deref().unwrap_or_default(), rivals: &of_rivals };
+        let reader = (context, key, identity);
+        remembered = maas::observe(reader, (&object, &claims), &mut observed, access).await;
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
@@ -253,6 +255,7 @@ fn machine_of(machine: &MaasMachine) -> Machine {
         control_plane: machine.labels().contains_key(CONTROL_PLANE_LABEL),
         deleting: machine.metadata.deletion_timestamp.is_some(),
         system_id: maas::system_id(machine),
+        stamp: Stamp::NotRead,
         provisioned: machine.spec.provider_id().is_some(),
         made: is_made(machine),
         state: status.and_then(|status| status.machine_state.clone()).filter(|state| !state.is_empty()),

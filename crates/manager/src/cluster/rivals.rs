@@ -1,18 +1,24 @@
 //! Other MaasClusters that claim the same record in MAAS's DNS (S25). Rare: copies, and names that were assigned twice.
 
-use capmaas_api::MaasCluster;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::Lookup;
 use capmaas_core::cluster::endpoint;
 use capmaas_core::cluster::journal::Source;
 use capmaas_core::cluster::observed::{Observed, Owner, Rival};
 use capmaas_core::cluster::provenance::is_plain_copy;
 
+use super::Context;
 use super::observe::{object_of, owner_of, owner_or_nobody};
-use super::{Context, maas};
 use crate::belonging::cluster_name;
 use crate::kubernetes::{Key, Result};
 
-pub(super) async fn observe(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Rival>> {
+/// A rival and its MaasMachines. Which machines are its own, MAAS has to show.
+type Found = (Rival, Vec<Arc<MaasMachine>>);
+
+pub(super) async fn observe(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Found>> {
     let Some(name) = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner)) else { return Ok(Vec::new()) };
     let mut rivals = Vec::new();
     for other in context.kubernetes.maas_clusters().await? {
@@ -38,7 +44,7 @@ async fn rival(
     object: &MaasCluster,
     name: &str,
     observed: &Observed,
-) -> Result<Option<Rival>> {
+) -> Result<Option<Found>> {
     let owner = Owner { name: cluster_name(object), ..Owner::default() };
     let facts = object_of(object, &owner);
     let claims = endpoint::source(&facts, &owner) != Source::User
@@ -51,14 +57,15 @@ async fn rival(
     }
     let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(object)))).await?;
     let (_, owner) = owner_of(context, &key, object).await;
-    Ok(Some(Rival {
+    let rival = Rival {
         who: key.to_string(),
         name_is_from_uid: facts.name_is_from_uid,
         numbered: facts.journal.record.is_some(),
         own: facts.journal.written_for.as_ref() == Some(&facts.itself),
         owned: matches!(owner, Lookup::Found(owner) if owner.refers_here),
-        machines: machines.iter().filter_map(|machine| maas::system_id(machine)).collect(),
-    }))
+        machines: BTreeSet::new(),
+    };
+    Ok(Some((rival, machines)))
 }
 
 /// The MAAS endpoint of a recorded identity. IDs and names of another MAAS mean nothing here.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// The addresses of the machine's links, in MAAS's order. `ip_addresses` may also list addresses that no link has:
 /// addresses observed on the network during commissioning, which may belong to another machine by now. An observed
 /// address counts only for a link in DHCP mode.
-pub(super) fn linked_addresses(machine: &maas_client::Machine) -> Vec<String> {
+pub(crate) fn linked_addresses(machine: &maas_client::Machine) -> Vec<String> {
     let mut linked = BTreeSet::new();
     for interface in &machine.interface_set {
         for link in &interface.links {

@@ -43,6 +43,7 @@ use observe::Session;
 use pending_status::{Unwritten, while_waiting};
 
 pub use crate::reconcile::change_filter::fingerprint;
+pub(crate) use addresses::linked_addresses;
 pub use controller::run;
 
 /// How long an effect waits for a request slot of its MAAS. Nothing is journaled in the meantime.

@@ -9,5 +9,6 @@ mod hosts;
 mod life;
 mod proofs;
 mod reads;
+mod record_proofs;
 mod stage;
 mod trouble;

@@ -247,6 +247,8 @@ async fn s15_after_a_move_the_record_is_kept_and_deleted_like_before() {
     );
     let id = stage.maas.control().with_model(|model| model.machine_named("cp1").unwrap());
     after.maas_machine("cp1", &id, &[&one]);
+    let cp1 = stage.port.object("MaasMachine", &Key::new("default", "cp1")).unwrap();
+    after.journal("cp1", cp1["metadata"]["annotations"][format!("{ANNOTATION}maas-record")].as_str().unwrap());
     assert_ne!(after.object()["metadata"]["uid"], before["metadata"]["uid"]);
     stage.forget_requests();
     after.rest().await;

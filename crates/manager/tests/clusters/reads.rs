@@ -92,7 +92,7 @@ async fn s18_a_machine_learns_from_its_cluster_that_its_address_has_left_dns() {
 }
 
 /// A Machine of the control plane that owns the MaasMachine.
-fn owned(stage: &Stage, name: &str) {
+pub(crate) fn owned(stage: &Stage, name: &str) {
     let machine = stage.create(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
         "metadata": { "name": name, "namespace": "default",

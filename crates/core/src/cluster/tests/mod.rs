@@ -15,7 +15,7 @@ use capmaas_api::{Condition, Conditions as _, MaasClusterStatus, conditions};
 use jiff::Timestamp;
 
 use super::journal::{Journal, Source};
-use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
+use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record, Stamp};
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
 use crate::origin::WrittenFor;
@@ -103,13 +103,14 @@ fn record(id: i64, addresses: &[&str]) -> Record {
     Record { id, addresses: ips(addresses), bound, dangling: false }
 }
 
-/// A control plane machine that is up.
+/// A control plane machine that is up and stamped.
 fn up(name: &str, addresses: &[&str]) -> Machine {
     Machine {
         name: name.into(),
         control_plane: true,
         deleting: false,
         system_id: addresses.first().map(|address| format!("at-{address}")),
+        stamp: Stamp::Own(ips(addresses)),
         provisioned: true,
         made: true,
         state: Some("Deployed".into()),

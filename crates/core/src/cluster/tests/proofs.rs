@@ -8,7 +8,7 @@ use super::super::observed::Rival;
 use super::super::plan::{Effect, Plan};
 use super::super::provenance::{Provenance, judge};
 use super::*;
-use crate::plan::Finalizer;
+use crate::plan::{Finalizer, Requeue};
 
 fn somebody(namespace: &str, name: &str, uid: &str) -> WrittenFor {
     WrittenFor { namespace: namespace.into(), name: name.into(), uid: uid.into() }
@@ -227,4 +227,83 @@ fn s18_a_name_that_is_told_nowhere_is_found_again_by_its_record() {
     observed.record = Lookup::Unknown("there is no name to look for yet".into());
     let plan = decide(&observed, now());
     assert!(!plan.patch.annotations.contains_key(names::DNS_ASKED_ANNOTATION), "nothing was asked for: {plan:?}");
+}
+
+/// The machine behind the record, with this stamp.
+fn stamped(stamp: Stamp) -> Machine {
+    Machine { stamp, ..up("m1", &["10.0.0.1"]) }
+}
+
+#[test]
+fn s18_only_a_stamp_makes_a_machine_the_clusters() {
+    let not_read = reasons::MAAS_UNAVAILABLE;
+    for (stamp, reason) in [
+        (Stamp::Anothers, reasons::DNS_NAME_TAKEN),
+        (Stamp::Missing, reasons::NOT_OUR_MACHINE),
+        (Stamp::NotRead, not_read),
+        (Stamp::Unknown("MAAS is away".into()), not_read),
+    ] {
+        let machines = || vec![stamped(stamp.clone()), up("m2", &["10.0.0.2"])];
+        for observed in [of_the_go_provider(&["10.0.0.1"], machines()), moved(settled(&["10.0.0.1"], machines()))] {
+            let plan = decide(&observed, now());
+            assert_eq!((&plan.effect, plan.leaves_object()), (&None, true), "{stamp:?}");
+            assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reason, "{stamp:?}");
+            let leaves = machines().into_iter().map(leaving).collect();
+            let plan = deleted(Observed { machines: Lookup::Found(leaves), ..observed });
+            assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Keep), "{stamp:?}");
+        }
+        let plan = decide(&settled(&["10.0.0.1"], machines()), now());
+        assert!(plan.effect.is_some(), "a name that only the UID yields needs no stamp: {plan:?}");
+    }
+}
+
+#[test]
+fn s24_a_missing_stamp_is_named_and_looked_for_again_soon() {
+    let mut observed = of_the_go_provider(&["10.0.0.1"], vec![stamped(Stamp::Missing)]);
+    let before = decide(&of_the_go_provider(&["10.0.0.77"], Vec::new()), now());
+    observed.object.status = before.status.unwrap();
+    let plan = decide(&observed, now());
+    assert!(plan.requeue <= Requeue::seconds(15));
+    let said = condition(plan.status.as_ref().unwrap(), conditions::LOAD_BALANCER_READY).clone();
+    assert_eq!(said.status, capmaas_api::ConditionStatus::Undetermined);
+    let message = said.message.unwrap();
+    assert!(message.contains("at-10.0.0.1") && message.contains("MaasMachine m1"), "{message}");
+}
+
+#[test]
+fn s18_a_machine_that_lost_its_stamp_does_not_keep_the_others_from_being_kept_in_step() {
+    let machines = || vec![stamped(Stamp::Missing), up("m2", &["10.0.0.2"]), up("m3", &["10.0.0.3"])];
+    let plan = decide(&moved(settled(&["10.0.0.1", "10.0.0.2"], machines())), now());
+    assert!(matches!(plan.effect, Some(Effect::UpdateDnsRecord { .. })), "{plan:?}");
+    // A record that is not noted yet may be anybody's.
+    let plan = decide(&of_the_go_provider(&["10.0.0.1", "10.0.0.2"], machines()), now());
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
+    assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::NOT_OUR_MACHINE);
+}
+
+#[test]
+fn s18_an_address_that_is_bound_to_no_machine_is_that_of_a_stamped_machine_which_has_it_in_maas() {
+    let resolving = |machine: Machine| {
+        let mut observed = moved(settled(&["10.0.0.9"], vec![machine, up("m2", &["10.0.0.2"])]));
+        observed.record = Lookup::Found(Record { bound: BTreeMap::new(), ..record(7, &["10.0.0.9"]) });
+        observed.object.journal.owed = ips(&["10.0.0.9"]);
+        decide(&observed, now())
+    };
+    let plan = resolving(up("m1", &["10.0.0.9"]));
+    assert!(matches!(plan.effect, Some(Effect::UpdateDnsRecord { .. })), "{plan:?}");
+    // The status lists it, and so do the addresses that are owed; MAAS knows nothing of it.
+    let plan = resolving(Machine { stamp: Stamp::Own(BTreeSet::new()), ..up("m1", &["10.0.0.9"]) });
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
+    assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+}
+
+#[test]
+fn s25_a_claim_to_the_machines_counts_only_with_their_stamp() {
+    let mut observed = moved(settled(&["10.0.0.1"], vec![stamped(Stamp::Anothers)]));
+    observed.rivals = vec![Rival { machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
+    assert!(matches!(judge(&observed), Provenance::Doubtful(_)));
+    // The victim, whose rival names the same machine and shows no stamp on it.
+    let mut victim = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
+    victim.rivals = vec![Rival { own: true, ..rival() }];
+    assert_eq!(judge(&victim), Provenance::Own);
 }

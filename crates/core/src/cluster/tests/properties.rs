@@ -22,9 +22,10 @@ fn any_machine() -> impl Strategy<Value = Machine> {
         3 => Just("Deployed"), 1 => Just("Deploying"), 1 => Just("Broken"), 1 => Just("Releasing"),
     ]);
     let addresses = proptest::collection::vec(any_address(), 0..3);
-    ("m[1-4]", any::<[bool; 5]>(), state, addresses).prop_map(
-        |(name, [plane, deleting, provisioned, powered, host], state, addresses)| Machine {
+    ("m[1-4]", any::<[bool; 5]>(), state, addresses, any::<u8>()).prop_map(
+        |(name, [plane, deleting, provisioned, powered, host], state, addresses, marked)| Machine {
             system_id: Some(format!("sys-{name}")),
+            stamp: if marked < 200 { Stamp::Own(addresses.iter().copied().collect()) } else { Stamp::Missing },
             name,
             control_plane: plane,
             deleting,
@@ -313,9 +314,12 @@ proptest! {
         for (step, (crash, seconds, answers)) in script.iter().enumerate() {
             world.seconds += seconds;
             world.maas_answers = *answers;
-            // Machines are created meanwhile.
+            // Machines are created meanwhile. They are stamped before they are deployed.
             if step == 10 {
-                world.machines.clone_from(&machines);
+                let stamped = |machine: &Machine| {
+                    Machine { stamp: Stamp::Own(machine.addresses.iter().copied().collect()), ..machine.clone() }
+                };
+                world.machines = machines.iter().map(stamped).collect();
             }
             let Some(observed) = world.observe() else { break };
             let plan = decide(&observed, world.now());

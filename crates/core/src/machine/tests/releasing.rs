@@ -99,6 +99,15 @@ fn s18_the_address_leaves_dns_before_the_machine_does() {
 }
 
 #[test]
+fn s18_a_machine_without_its_stamp_gets_it_while_it_waits_to_leave_dns() {
+    let found = maas::Machine { stamp: None, ..metal(State::Deployed) };
+    let mut observed = leaving().seeing(found.clone()).under_key(vec![found]);
+    observed.in_dns = Lookup::Found(true);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("stamp", "DNSDetachPending"));
+}
+
+#[test]
 fn s18_nobody_is_waited_for_where_nobody_keeps_the_record() {
     let mut observed = leaving().seeing(metal(State::Deployed));
     observed.in_dns = Lookup::Found(true);
