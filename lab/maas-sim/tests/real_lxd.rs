@@ -88,6 +88,19 @@ async fn a_registered_host_shows_the_real_daemon_and_composes_real_vms() {
     assert_eq!(send(&sim, ADMIN, "DELETE", &vm3, &[]).await.status, 204);
     let power = get(&sim, ADMIN, &format!("machines/{machine}/?op=query_power_state")).await.json();
     assert_eq!(power["state"], "off");
+    // Also where LXD cannot start it: without nested virtualization, a VM is a machine that does not boot.
+    let taken = post(&sim, ADMIN, "machines/?op=allocate", &[("system_id", machine.as_str())]).await;
+    assert_eq!(taken.status, 200, "{}", taken.text);
+    let turned_on = post(&sim, ADMIN, &format!("machines/{machine}/?op=power_on"), &[]).await;
+    assert_eq!(turned_on.status, 200, "{}", turned_on.text);
+    sim.advance(std::time::Duration::from_secs(60));
+    let power = || async { get(&sim, ADMIN, &format!("machines/{machine}/?op=query_power_state")).await.json() };
+    let mut asked = 0;
+    while power().await["state"] != "on" {
+        asked += 1;
+        assert!(asked < 100, "it is not on");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
 
     // A VM that is created in LXD is adopted by a refresh; one that is deleted there is removed.
     daemon.lxd.run_in_network(["lxc", "init", "--empty", "--vm", "vm2", "--project", "maas", "-s", "default"]).unwrap();

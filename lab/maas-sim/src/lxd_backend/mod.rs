@@ -137,8 +137,21 @@ pub(crate) async fn look(shared: &Arc<Shared>, call: &Call) {
 pub(crate) async fn apply(shared: &Arc<Shared>, commands: Vec<LxdCommand>) {
     for command in commands {
         if let Err(error) = carry_out(shared, &command).await {
-            tracing::warn!("LXD did not do {command:?}: {error}");
+            failed(shared, &command, &error);
         }
+    }
+}
+
+/// A daemon that cannot start VMs would make each of them a machine whose power is lost. From then on it is asked for everything but
+/// whether a VM runs.
+fn failed(shared: &Arc<Shared>, command: &LxdCommand, error: &str) {
+    tracing::warn!("LXD did not do {command:?}: {error}");
+    let LxdCommand::Power { host, project, name, on: true } = command else { return };
+    let mut state = shared.lock();
+    let Some(lxd) = state.model.lxd_of_mut(*host) else { return };
+    if let Some(instance) = lxd.instances.get_mut(&(project.clone(), name.clone())) {
+        instance.running = true;
+        lxd.starts_no_vms = true;
     }
 }
 
@@ -166,7 +179,7 @@ pub(crate) async fn finish(shared: &Arc<Shared>, call: &Call, reply: Reply, comm
                 tracing::debug!("{} was taken back: {words}", call.operation.name);
                 return Reply::text(503, &words);
             }
-            (_, Err(error)) => tracing::warn!("LXD did not do {command:?}: {error}"),
+            (_, Err(error)) => failed(shared, &command, &error),
         }
     }
     reply

@@ -43,6 +43,12 @@ pub(super) async fn read(access: &Access) -> Lxd {
 pub(super) fn merged(mut found: Lxd, old: Option<Lxd>) -> Lxd {
     if let Some(old) = old {
         found.trusted = old.trusted;
+        found.starts_no_vms = old.starts_no_vms;
+        if old.starts_no_vms {
+            for (name, instance) in &mut found.instances {
+                instance.running = old.instances.get(name).is_some_and(|instance| instance.running);
+            }
+        }
         if !found.reachable || found.failure.is_some() {
             found.instances = old.instances;
             found.storage_pools = old.storage_pools;

@@ -124,6 +124,8 @@ pub enum Trust {
 pub struct Lxd {
     /// A real one: its state is read before, and changed after, each operation of the model.
     pub real: bool,
+    /// A real one that could not start a VM, as without nested virtualization: whether a VM runs is then decided by the model alone.
+    pub starts_no_vms: bool,
     pub reachable: bool,
     pub version: String,
     pub cores: i64,
@@ -153,6 +155,7 @@ impl Lxd {
     pub fn made_up() -> Self {
         Self {
             real: false,
+            starts_no_vms: false,
             reachable: true,
             version: "5.0.2".to_owned(),
             cores: 16,
