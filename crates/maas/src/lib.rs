@@ -92,7 +92,7 @@ pub use domains::{Domain, Domains};
 pub use endpoint::{Endpoint, EndpointError};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{Effect, Error, ErrorKind, Result};
-pub use events::{ChangeFeed, Changes, Event, EventLevel, EventPage, EventQuery, Events, MAX_EVENTS};
+pub use events::{Event, EventLevel, EventPage, EventQuery, Events, MAX_EVENTS};
 pub use fabrics::{Fabric, Fabrics};
 pub use interfaces::{DiscoveredAddress, Interface, InterfaceLink, Interfaces, Link, LinkMode, NewBridge};
 pub use ip_addresses::{AddressHolder, IpAddress, IpAddressFilter, IpAddresses, Reserve};

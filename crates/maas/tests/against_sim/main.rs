@@ -30,7 +30,7 @@ for_each_version! {
     calls::machines_are_found_by_every_filter,
     calls::a_machine_lives_from_allocation_to_release,
     calls::interfaces_are_changed_while_a_machine_is_allocated,
-    calls::the_feed_tells_what_happened_and_notices_a_restored_backup,
+    calls::the_event_log_tells_what_happened_and_loses_what_a_restored_backup_lacks,
     vm_hosts::a_vm_host_lives_from_registration_to_removal,
     vm_hosts::what_a_vm_host_refuses,
     errors::absence_is_said_only_about_the_very_object,
