@@ -35,7 +35,7 @@ async fn ask_everything(client: &Client) {
     let _ = client.vm_hosts().parameters(1).await;
     let _ = client.dns_resources().list(&DnsFilter::default()).await;
     let _ = client.ip_addresses().list(&IpAddressFilter::default()).await;
-    let _ = client.interfaces().list("a").await;
+    let _ = client.interfaces().unlink("a", 1, 1).await;
     let _ = client.boot_resources().list(None).await;
     let _ = client.subnets().list().await;
     let _ = client.events().newest().await;

@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
         let _ = client.vm_hosts().parameters(1).await;
         let _ = client.dns_resources().list(&DnsFilter::default()).await;
         let _ = client.ip_addresses().list(&IpAddressFilter::default()).await;
-        let _ = client.interfaces().list("abc123").await;
+        let _ = client.interfaces().unlink("abc123", 1, 1).await;
         let _ = client.boot_resources().list(None).await;
         let _ = client.subnets().list().await;
         let _ = client.events().newest().await;

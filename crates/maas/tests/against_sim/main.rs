@@ -21,10 +21,10 @@ macro_rules! for_each_version {
 
 for_each_version! {
     calls::the_server_says_who_and_what_it_is,
-    calls::zones_pools_and_domains_come_and_go,
+    calls::zones_pools_and_domains_are_listed,
     calls::names_have_addresses,
     calls::networks_are_read,
-    calls::addresses_and_ranges_are_reserved_and_given_back,
+    calls::addresses_are_reserved_and_given_back,
     calls::tags_are_put_on_machines,
     calls::images_are_listed,
     calls::machines_are_found_by_every_filter,
