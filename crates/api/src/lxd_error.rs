@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde_json::Value;
-
 use crate::reasons;
 
 /// The kind of failure. Each is also the reason of a condition.
@@ -68,14 +66,12 @@ pub struct LxdError {
     pub message: String,
     /// The host concerned: its name or system ID in MAAS.
     pub host: Option<String>,
-    /// Whatever else helps to find the cause.
-    pub details: Option<Value>,
 }
 
 impl LxdError {
     /// A failure that concerns no particular host.
     pub fn new(kind: LxdErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), host: None, details: None }
+        Self { kind, message: message.into(), host: None }
     }
 
     /// The same, of this host.
@@ -84,29 +80,17 @@ impl LxdError {
         self.host = Some(host.into());
         self
     }
-
-    /// The same with details.
-    #[must_use]
-    pub fn with_details(mut self, details: Value) -> Self {
-        self.details = Some(details);
-        self
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn it_prints_kind_and_message() {
-        let error = LxdError::new(LxdErrorKind::InsufficientResources, "no host has 64 cores")
-            .on_host("lxd-host-1")
-            .with_details(json!({"cores": 64}));
+        let error = LxdError::new(LxdErrorKind::InsufficientResources, "no host has 64 cores").on_host("lxd-host-1");
         assert_eq!(error.to_string(), "LXD InsufficientResources: no host has 64 cores");
         assert_eq!(error.host.as_deref(), Some("lxd-host-1"));
-        assert_eq!(error.details, Some(json!({"cores": 64})));
     }
 
     #[test]

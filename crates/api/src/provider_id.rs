@@ -109,14 +109,6 @@ impl ProviderId {
             Named::OnHost { .. } => None,
         }
     }
-
-    /// Host system ID and VM name of the prototype's form.
-    pub fn host_and_vm(&self) -> Option<(&str, &str)> {
-        match &self.machine {
-            Named::SystemId(_) => None,
-            Named::OnHost { host, vm } => Some((host, vm)),
-        }
-    }
 }
 
 impl FromStr for ProviderId {
@@ -224,7 +216,6 @@ mod tests {
     fn the_form_of_the_prototype_names_host_and_vm_but_no_machine() {
         let id = read("maas-lxd:///az1/h0st01/vm-a");
         assert_eq!(id.system_id(), None);
-        assert_eq!(id.host_and_vm(), Some(("h0st01", "vm-a")));
         assert_eq!(id.to_string(), "maas-lxd:///az1/h0st01/vm-a");
     }
 

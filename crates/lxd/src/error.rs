@@ -134,11 +134,6 @@ impl Error {
             | ErrorKind::BadInput(_) => Advice::ChangeSomething,
         }
     }
-
-    /// Whether LXD itself is down or starting (as opposed to having rejected the request).
-    pub fn is_unavailable(&self) -> bool {
-        matches!(self.kind, ErrorKind::NotConnected | ErrorKind::AnswerLost(_) | ErrorKind::Busy(_))
-    }
 }
 
 impl From<ErrorKind> for Error {

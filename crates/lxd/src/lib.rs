@@ -9,7 +9,7 @@
 //! let server = lxd.server().await?;
 //! println!("LXD {} makes VMs: {}", server.environment.server_version, server.supports_virtual_machines());
 //! match lxd.storage_pool("default").await? {
-//!     Some(pool) if pool.is_usable() => println!("pool on {}", pool.driver),
+//!     Some(pool) if pool.status == "Created" => println!("pool on {}", pool.driver),
 //!     Some(pool) => println!("the pool exists but is {}", pool.status),
 //!     None => println!("LXD says that there is no such pool"),
 //! }

@@ -20,7 +20,8 @@ pub struct StoragePool {
     /// Its driver, such as `zfs`.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub driver: String,
-    /// `Created`, `Pending`, `Errored`, `Unknown` or `Unavailable`.
+    /// `Created`, `Pending`, `Errored`, `Unknown` or `Unavailable`. Only a `Created` one works: an interrupted create or a
+    /// lost backing file leaves a pool that is `Unavailable`, and its free space then reads like that of the root file system.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub status: String,
     /// Its configuration; `None` for clients that may not read it.
@@ -29,14 +30,6 @@ pub struct StoragePool {
     /// What uses it.
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub used_by: Vec<String>,
-}
-
-impl StoragePool {
-    /// Whether it works. Its existence alone does not tell: an interrupted create or a lost backing file leaves a pool
-    /// that is `Unavailable`, and its free space then reads like that of the root file system.
-    pub fn is_usable(&self) -> bool {
-        self.status == "Created"
-    }
 }
 
 /// A new storage pool.

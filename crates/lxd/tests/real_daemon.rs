@@ -28,7 +28,7 @@ async fn a_server_says_what_it_is_and_a_virtual_machine_lives_through_operations
     let server = lxd.server().await.unwrap();
     assert!(server.is_trusted() && server.supports_virtual_machines() && server.supports_storage("dir"));
     lxd.create_storage_pool(&pool()).await.unwrap();
-    assert!(lxd.storage_pool("default").await.unwrap().unwrap().is_usable());
+    assert_eq!(lxd.storage_pool("default").await.unwrap().unwrap().status, "Created");
 
     let vm = json!({
         "name": "vm1", "type": "virtual-machine", "source": {"type": "none"}, "profiles": [],
@@ -87,7 +87,7 @@ async fn a_daemon_that_dies_is_away_and_one_that_returns_is_found_by_the_same_cl
     let error = lxd.server().await.unwrap_err();
     assert_eq!((error.kind(), error.advice()), (&ErrorKind::NotConnected, Advice::TryLater), "{error}");
     daemon.restart().await.unwrap();
-    assert!(lxd.storage_pool("default").await.unwrap().unwrap().is_usable());
+    assert_eq!(lxd.storage_pool("default").await.unwrap().unwrap().status, "Created");
 }
 
 #[tokio::test]

@@ -138,9 +138,9 @@ async fn a_set_trust_password_is_visible_although_its_value_is_no_text() {
 #[tokio::test]
 async fn a_pool_that_exists_is_not_yet_a_pool_that_works() {
     let pool = replay(named("101-pool-dir-get")).storage_pool("default").await.unwrap().unwrap();
-    assert!(pool.is_usable() && pool.driver == "dir");
+    assert_eq!((pool.status.as_str(), pool.driver.as_str()), ("Created", "dir"));
     for name in ["650b-pool-during-create", "652b-pool-after-kill", "661-pool-backing-missing"] {
-        assert!(!replay(named(name)).storage_pool("any").await.unwrap().unwrap().is_usable(), "{name}");
+        assert_ne!(replay(named(name)).storage_pool("any").await.unwrap().unwrap().status, "Created", "{name}");
     }
     assert_eq!(replay(named("105-pool-404")).storage_pool("nope").await.unwrap(), None);
 }

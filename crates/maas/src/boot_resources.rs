@@ -1,7 +1,5 @@
 //! Images.
 
-use std::collections::BTreeMap;
-
 use crate::Client;
 use crate::call::Call;
 use crate::error::Result;
@@ -27,24 +25,6 @@ wire_type! {
         subarches: Option<String>,
         /// When it was last deployed to a machine (from 3.4).
         last_deployed: Option<String>,
-        /// Its versions, by name; only in [`BootResources::read`].
-        sets: BTreeMap<String, BootResourceSet>,
-    }
-}
-
-wire_type! {
-    /// A version of an image.
-    BootResourceSet {
-        /// The version's name.
-        version: Option<String>,
-        /// Human-readable label.
-        label: Option<String>,
-        /// Bytes.
-        size: Option<i64>,
-        /// Whether it is complete in the region. A rack may still lack it.
-        complete: Option<bool>,
-        /// Percentage downloaded while it is incomplete.
-        progress: Option<f64>,
     }
 }
 
@@ -87,16 +67,5 @@ impl BootResources<'_> {
     pub async fn list(&self, kind: Option<BootResourceKind>) -> Result<Vec<BootResource>> {
         let call = Call::get("boot_resources.list", "boot-resources/", &[])?;
         self.client.json(call.query_all("type", kind.map(BootResourceKind::as_str))).await
-    }
-
-    /// One image, with its versions.
-    pub async fn read(&self, id: i64) -> Result<BootResource> {
-        let call = Call::get("boot_resources.read", "boot-resources/{id}/", &[&id.to_string()])?;
-        self.client.json(call.of(&["BootResource"])).await
-    }
-
-    /// Whether images are being downloaded.
-    pub async fn is_importing(&self) -> Result<bool> {
-        self.client.json(Call::get("boot_resources.is_importing", "boot-resources/?op=is_importing", &[])?).await
     }
 }

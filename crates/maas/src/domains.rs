@@ -5,8 +5,6 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::tolerant::wire_type;
 
-const OBJECT: &[&str] = &["Domain"];
-
 wire_type! {
     /// A DNS domain.
     Domain {
@@ -44,20 +42,5 @@ impl Domains<'_> {
     /// All domains.
     pub async fn list(&self) -> Result<Vec<Domain>> {
         self.client.json(Call::get("domains.list", "domains/", &[])?).await
-    }
-
-    /// One domain.
-    pub async fn read(&self, id: i64) -> Result<Domain> {
-        self.client.json(Call::get("domains.read", "domains/{id}/", &[&id.to_string()])?.of(OBJECT)).await
-    }
-
-    /// Creates a domain that MAAS is authoritative for.
-    pub async fn create(&self, name: &str) -> Result<Domain> {
-        self.client.json(Call::post("domains.create", "domains/", &[])?.field("name", name)).await
-    }
-
-    /// Deletes a domain. One that contains machines or records is [`InUse`](crate::ErrorKind::InUse).
-    pub async fn delete(&self, id: i64) -> Result<()> {
-        self.client.empty(Call::delete("domains.delete", "domains/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
 }

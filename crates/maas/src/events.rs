@@ -1,4 +1,4 @@
-//! The event log, and a change feed based on it.
+//! The event log.
 
 use crate::Client;
 use crate::call::Call;
@@ -122,92 +122,6 @@ impl Events<'_> {
         let page = self.query(&EventQuery { limit: Some(1), ..EventQuery::default() }).await?;
         Ok(page.events.into_iter().max_by_key(|event| event.id))
     }
-}
-
-/// Follows the event log. It is a wake-up signal, not a complete record: a transaction that commits late may insert a
-/// lower id behind the cursor, and deletions are not logged. So also read everything now and then.
-///
-/// The cursor is our own. Each query also requests the event at the cursor: if that event is missing or different, MAAS
-/// was restored from a backup and reuses ids, and everything must be read again.
-#[derive(Debug, Clone, Default)]
-pub struct ChangeFeed {
-    state: State,
-}
-
-#[derive(Debug, Clone, Default)]
-enum State {
-    /// Nothing is known yet.
-    #[default]
-    New,
-    /// The log was empty.
-    Empty,
-    /// The last event seen.
-    At(Box<Event>),
-}
-
-/// What happened since the last poll.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct Changes {
-    /// Oldest first.
-    pub events: Vec<Event>,
-    /// Events may have been missed, or the log is a different one: read everything.
-    pub resync: bool,
-    /// There is more: poll again at once.
-    pub more: bool,
-}
-
-impl ChangeFeed {
-    /// A feed that starts now. Its first poll asks for a resync.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The id of the last event seen.
-    pub fn cursor(&self) -> Option<i64> {
-        match &self.state {
-            State::At(event) => Some(event.id),
-            State::New | State::Empty => None,
-        }
-    }
-
-    /// What happened since the last poll. After an error the same poll may be repeated.
-    pub async fn poll(&mut self, client: &Client) -> Result<Changes> {
-        let anchor = match &self.state {
-            State::At(anchor) => Some(anchor.clone()),
-            State::Empty => None,
-            State::New => return self.restart(client).await,
-        };
-        // One below the cursor, so that the event at the cursor is included.
-        let after = anchor.as_ref().map_or(0, |anchor| anchor.id.saturating_sub(1));
-        let query = EventQuery { after: Some(after), limit: Some(MAX_EVENTS), ..EventQuery::default() };
-        let mut events = client.events().query(&query).await?.events;
-        let more = events.len() >= usize::from(MAX_EVENTS);
-        events.sort_by_key(|event| event.id);
-        if let Some(anchor) = &anchor {
-            match events.first() {
-                Some(first) if is_same(first, anchor) => {
-                    events.remove(0);
-                }
-                _ => return self.restart(client).await,
-            }
-        }
-        if let Some(last) = events.last() {
-            self.state = State::At(Box::new(last.clone()));
-        }
-        Ok(Changes { events, resync: false, more })
-    }
-
-    async fn restart(&mut self, client: &Client) -> Result<Changes> {
-        let newest = client.events().newest().await?;
-        self.state = newest.map_or(State::Empty, |event| State::At(Box::new(event)));
-        Ok(Changes { resync: true, ..Changes::default() })
-    }
-}
-
-/// Texts may change (a machine is renamed), so this compares only what cannot change in an event.
-fn is_same(event: &Event, anchor: &Event) -> bool {
-    event.id == anchor.id && event.created == anchor.created && event.kind == anchor.kind && event.node == anchor.node
 }
 
 #[cfg(test)]

@@ -40,9 +40,4 @@ impl Fabrics<'_> {
     pub async fn list(&self) -> Result<Vec<Fabric>> {
         self.client.json(Call::get("fabrics.list", "fabrics/", &[])?).await
     }
-
-    /// One fabric.
-    pub async fn read(&self, id: i64) -> Result<Fabric> {
-        self.client.json(Call::get("fabrics.read", "fabrics/{id}/", &[&id.to_string()])?.of(&["Fabric"])).await
-    }
 }

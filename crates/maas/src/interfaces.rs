@@ -161,18 +161,6 @@ impl Client {
 }
 
 impl Interfaces<'_> {
-    /// All interfaces of a machine.
-    pub async fn list(&self, system_id: &str) -> Result<Vec<Interface>> {
-        let call = Call::get("interfaces.list", "nodes/{system_id}/interfaces/", &[system_id])?;
-        self.client.json(call.of(MACHINE)).await
-    }
-
-    /// One interface, by id or name.
-    pub async fn read(&self, system_id: &str, interface: &str) -> Result<Interface> {
-        let call = Call::get("interfaces.read", "nodes/{system_id}/interfaces/{interface}/", &[system_id, interface])?;
-        self.client.json(call.of(OBJECT)).await
-    }
-
     /// Links an interface to a subnet. A taken address is [`AddressInUse`](crate::ErrorKind::AddressInUse).
     pub async fn link(&self, system_id: &str, interface: i64, link: &Link) -> Result<Interface> {
         const TEMPLATE: &str = "nodes/{system_id}/interfaces/{interface}/?op=link_subnet";
@@ -193,13 +181,6 @@ impl Interfaces<'_> {
         self.client.json(call.of(OBJECT).field("id", link)).await
     }
 
-    /// Makes the gateway of a link's subnet the machine's; without a link MAAS chooses among the interface's.
-    pub async fn set_default_gateway(&self, system_id: &str, interface: i64, link: Option<i64>) -> Result<Interface> {
-        const TEMPLATE: &str = "nodes/{system_id}/interfaces/{interface}/?op=set_default_gateway";
-        let call = Call::post("interfaces.set_default_gateway", TEMPLATE, &[system_id, &interface.to_string()])?;
-        self.client.json(call.of(OBJECT).maybe("link_id", link)).await
-    }
-
     /// Creates a bridge.
     pub async fn create_bridge(&self, system_id: &str, bridge: &NewBridge) -> Result<Interface> {
         const TEMPLATE: &str = "nodes/{system_id}/interfaces/?op=create_bridge";
@@ -208,13 +189,5 @@ impl Interfaces<'_> {
             .field("name", &bridge.name)
             .field("parent", bridge.parent);
         self.client.json(call).await
-    }
-
-    /// Deletes an interface. Deleting a bridge leaves its parent without any link; deleting a parent deletes its
-    /// bridge. MAAS allows that even for the boot interface.
-    pub async fn delete(&self, system_id: &str, interface: i64) -> Result<()> {
-        const TEMPLATE: &str = "nodes/{system_id}/interfaces/{interface}/";
-        let call = Call::delete("interfaces.delete", TEMPLATE, &[system_id, &interface.to_string()])?;
-        self.client.empty(call.of(OBJECT)).await
     }
 }

@@ -52,15 +52,6 @@ pub struct IpAddressFilter {
     pub all: bool,
 }
 
-/// What to reserve.
-#[derive(Debug, Clone)]
-pub enum Reserve {
-    /// This address.
-    Address(IpAddr),
-    /// Any free address of this subnet (CIDR, name or id).
-    In(String),
-}
-
 /// Calls about addresses; see [`Client::ip_addresses`].
 #[derive(Debug, Clone, Copy)]
 pub struct IpAddresses<'a> {
@@ -86,19 +77,10 @@ impl IpAddresses<'_> {
         self.client.json(call).await
     }
 
-    /// Reserves an address, with a DNS name for it if one is given.
-    ///
-    /// The name must be fully qualified: MAAS ignores a separate domain. A taken address is
-    /// [`AddressInUse`](crate::ErrorKind::AddressInUse), one in a dynamic range is
+    /// Reserves an address. A taken one is [`AddressInUse`](crate::ErrorKind::AddressInUse), one in a dynamic range is
     /// [`Invalid`](crate::ErrorKind::Invalid).
-    pub async fn reserve(&self, what: &Reserve, fqdn: Option<&str>) -> Result<IpAddress> {
-        let call = Call::post("ip_addresses.reserve", "ipaddresses/?op=reserve", &[])?.maybe("hostname", fqdn);
-        self.client
-            .json(match what {
-                Reserve::Address(ip) => call.field("ip", ip),
-                Reserve::In(subnet) => call.field("subnet", subnet),
-            })
-            .await
+    pub async fn reserve(&self, ip: IpAddr) -> Result<IpAddress> {
+        self.client.json(Call::post("ip_addresses.reserve", "ipaddresses/?op=reserve", &[])?.field("ip", ip)).await
     }
 
     /// Releases an address that this user reserved. MAAS answers the same ([`Invalid`](crate::ErrorKind::Invalid)) for

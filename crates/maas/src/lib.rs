@@ -51,7 +51,6 @@ mod call;
 mod classify;
 mod client;
 mod compose;
-mod config;
 mod decode;
 mod dns_resources;
 mod domains;
@@ -70,7 +69,6 @@ mod observer;
 mod pools;
 mod redaction;
 mod retry;
-mod spaces;
 mod subnets;
 mod tags;
 mod tolerant;
@@ -83,7 +81,7 @@ mod weight;
 mod zones;
 
 pub use api_key::{ApiKey, ApiKeyError};
-pub use boot_resources::{BootResource, BootResourceKind, BootResourceSet, BootResources};
+pub use boot_resources::{BootResource, BootResourceKind, BootResources};
 pub use breaker::Breaker;
 pub use client::{BuildError, Client, ClientBuilder};
 pub use compose::{Compose, ComposeDisk, ComposeInterface};
@@ -92,27 +90,26 @@ pub use domains::{Domain, Domains};
 pub use endpoint::{Endpoint, EndpointError};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{Effect, Error, ErrorKind, Result};
-pub use events::{ChangeFeed, Changes, Event, EventLevel, EventPage, EventQuery, Events, MAX_EVENTS};
+pub use events::{Event, EventLevel, EventPage, EventQuery, Events, MAX_EVENTS};
 pub use fabrics::{Fabric, Fabrics};
 pub use interfaces::{DiscoveredAddress, Interface, InterfaceLink, Interfaces, Link, LinkMode, NewBridge};
-pub use ip_addresses::{AddressHolder, IpAddress, IpAddressFilter, IpAddresses, Reserve};
+pub use ip_addresses::{AddressHolder, IpAddress, IpAddressFilter, IpAddresses};
 pub use ip_ranges::{IpRange, IpRanges};
 pub use limiter::{DEFAULT_CONCURRENCY, Limiter};
 pub use machines::{
     Allocate, BlockDevice, DefaultGateways, Deploy, Erase, Gateway, Machine, MachineFilter, MachineReference,
-    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, StopMode, is_system_id,
+    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, is_system_id,
 };
 pub use oauth::authorization;
 pub use observer::{Observation, Observer};
 pub use pools::{Pool, Pools};
 pub use retry::RetryPolicy;
 pub use secrecy::{SecretSlice, SecretString};
-pub use spaces::{Space, Spaces};
-pub use subnets::{Subnet, SubnetStatistics, Subnets};
+pub use subnets::{Subnet, Subnets};
 pub use tags::{Tag, TagChange, Tags};
 pub use users::User;
 pub use version::{Capabilities, Version, VersionError, VersionInfo};
-pub use vlans::{Vlan, Vlans};
+pub use vlans::Vlan;
 pub use vm_hosts::{
     Composed, NewVmHost, StoragePool, VmHost, VmHostAuth, VmHostParameters, VmHostResources, VmHostUpdate, VmHosts,
 };

@@ -5,8 +5,6 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::tolerant::wire_type;
 
-const OBJECT: &[&str] = &["ResourcePool"];
-
 wire_type! {
     /// A resource pool.
     Pool {
@@ -38,23 +36,5 @@ impl Pools<'_> {
     /// All pools.
     pub async fn list(&self) -> Result<Vec<Pool>> {
         self.client.json(Call::get("pools.list", "resourcepools/", &[])?).await
-    }
-
-    /// One pool, by name or id. (MAAS uses the singular here, and only here.)
-    pub async fn read(&self, name_or_id: &str) -> Result<Pool> {
-        let call = Call::get("pools.read", "resourcepool/{name_or_id}/", &[name_or_id])?;
-        self.client.json(call.of(OBJECT)).await
-    }
-
-    /// Creates a pool.
-    pub async fn create(&self, name: &str, description: &str) -> Result<Pool> {
-        let call = Call::post("pools.create", "resourcepools/", &[])?;
-        self.client.json(call.field("name", name).field("description", description)).await
-    }
-
-    /// Deletes a pool.
-    pub async fn delete(&self, name_or_id: &str) -> Result<()> {
-        let call = Call::delete("pools.delete", "resourcepool/{name_or_id}/", &[name_or_id])?;
-        self.client.empty(call.of(OBJECT)).await
     }
 }

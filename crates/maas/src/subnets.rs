@@ -6,8 +6,6 @@ use crate::error::Result;
 use crate::tolerant::wire_type;
 use crate::vlans::Vlan;
 
-const OBJECT: &[&str] = &["Subnet"];
-
 wire_type! {
     /// A subnet.
     Subnet {
@@ -34,24 +32,6 @@ wire_type! {
     }
 }
 
-wire_type! {
-    /// The address usage of a subnet.
-    SubnetStatistics {
-        /// Free addresses.
-        num_available: Option<i64>,
-        /// The size of the largest free range.
-        largest_available: Option<i64>,
-        /// Addresses in use or reserved.
-        num_unavailable: Option<i64>,
-        /// All addresses.
-        total_addresses: Option<i64>,
-        /// From 0 to 1.
-        usage: Option<f64>,
-        /// 4 or 6.
-        ip_version: Option<i64>,
-    }
-}
-
 /// Calls about subnets; see [`Client::subnets`].
 #[derive(Debug, Clone, Copy)]
 pub struct Subnets<'a> {
@@ -69,21 +49,5 @@ impl Subnets<'_> {
     /// All subnets.
     pub async fn list(&self) -> Result<Vec<Subnet>> {
         self.client.json(Call::get("subnets.list", "subnets/", &[])?).await
-    }
-
-    /// One subnet by its id, name or CIDR.
-    pub async fn read(&self, specifier: &str) -> Result<Subnet> {
-        // MAAS expects the slash of a CIDR unescaped.
-        let call = match specifier.split_once('/') {
-            Some((address, length)) => Call::get("subnets.read", "subnets/{address}/{length}/", &[address, length])?,
-            None => Call::get("subnets.read", "subnets/{specifier}/", &[specifier])?,
-        };
-        self.client.json(call.of(OBJECT)).await
-    }
-
-    /// The address usage of a subnet.
-    pub async fn statistics(&self, id: i64) -> Result<SubnetStatistics> {
-        let call = Call::get("subnets.statistics", "subnets/{id}/?op=statistics", &[&id.to_string()])?;
-        self.client.json(call.of(OBJECT)).await
     }
 }

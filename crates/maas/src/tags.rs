@@ -54,11 +54,6 @@ impl Tags<'_> {
         self.client.json(Call::get("tags.list", "tags/", &[])?).await
     }
 
-    /// One tag.
-    pub async fn read(&self, name: &str) -> Result<Tag> {
-        self.client.json(Call::get("tags.read", "tags/{name}/", &[name])?.of(OBJECT)).await
-    }
-
     /// Creates a tag.
     pub async fn create(&self, name: &str, comment: &str) -> Result<Tag> {
         let call = Call::post("tags.create", "tags/", &[])?;

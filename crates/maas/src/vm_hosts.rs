@@ -371,12 +371,6 @@ impl VmHosts<'_> {
     pub async fn delete(&self, id: i64) -> Result<()> {
         self.client.empty(Call::delete("vm_hosts.delete", "vm-hosts/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
-
-    /// Unregisters a VM host **and destroys its VMs**, up to a minute for each. MAAS ignores errors of that.
-    pub async fn delete_and_decompose(&self, id: i64) -> Result<()> {
-        let call = Call::delete("vm_hosts.delete_and_decompose", "vm-hosts/{id}/", &[&id.to_string()])?;
-        self.client.empty(call.of(OBJECT).query("decompose", true)).await
-    }
 }
 
 #[cfg(test)]

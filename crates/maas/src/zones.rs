@@ -5,8 +5,6 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::tolerant::wire_type;
 
-const OBJECT: &[&str] = &["Zone"];
-
 wire_type! {
     /// An availability zone.
     Zone {
@@ -38,21 +36,5 @@ impl Zones<'_> {
     /// All zones.
     pub async fn list(&self) -> Result<Vec<Zone>> {
         self.client.json(Call::get("zones.list", "zones/", &[])?).await
-    }
-
-    /// One zone.
-    pub async fn read(&self, name: &str) -> Result<Zone> {
-        self.client.json(Call::get("zones.read", "zones/{name}/", &[name])?.of(OBJECT)).await
-    }
-
-    /// Creates a zone.
-    pub async fn create(&self, name: &str, description: &str) -> Result<Zone> {
-        let call = Call::post("zones.create", "zones/", &[])?;
-        self.client.json(call.field("name", name).field("description", description)).await
-    }
-
-    /// Deletes a zone. MAAS also reports success for a zone that does not exist.
-    pub async fn delete(&self, name: &str) -> Result<()> {
-        self.client.empty(Call::delete("zones.delete", "zones/{name}/", &[name])?.of(OBJECT)).await
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::{Script, builder};
 use http::Response;
 use maas_client::{
-    Allocate, ChangeFeed, Client, DnsFilter, IpAddressFilter, Machine, MachineFilter, RetryPolicy, VmHost,
+    Allocate, Client, DnsFilter, EventQuery, IpAddressFilter, Machine, MachineFilter, RetryPolicy, VmHost,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -35,13 +35,11 @@ async fn ask_everything(client: &Client) {
     let _ = client.vm_hosts().parameters(1).await;
     let _ = client.dns_resources().list(&DnsFilter::default()).await;
     let _ = client.ip_addresses().list(&IpAddressFilter::default()).await;
-    let _ = client.interfaces().list("a").await;
+    let _ = client.interfaces().unlink("a", 1, 1).await;
     let _ = client.boot_resources().list(None).await;
     let _ = client.subnets().list().await;
-    let mut feed = ChangeFeed::new();
-    for _ in 0..3 {
-        let _ = feed.poll(client).await;
-    }
+    let _ = client.events().newest().await;
+    let _ = client.events().query(&EventQuery::default()).await;
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

@@ -65,7 +65,7 @@ async fn deadlines_can_be_set() {
     let start = Instant::now();
     assert!(client.zones().list().await.is_err());
     assert_eq!(start.elapsed(), Duration::from_secs(5));
-    assert!(client.zones().delete("x").await.is_err());
+    assert!(client.tags().delete("x").await.is_err());
     assert_eq!(start.elapsed(), Duration::from_secs(12));
 }
 
@@ -110,7 +110,7 @@ async fn waiting_for_a_place_is_not_counted_against_the_answer() {
     let limiter = Limiter::new(1);
     let client = |time| builder(Slow::default().transport(Duration::from_secs(time))).limiter(limiter.clone()).build();
     let (first, second) = (client(10).unwrap(), client(119).unwrap());
-    let (first, second) = (first.zones(), second.zones());
+    let (first, second) = (first.tags(), second.tags());
     let (one, other) = tokio::join!(first.delete("x"), second.delete("x"));
     assert!(one.is_ok() && other.is_ok(), "10 s of waiting and 119 s of answering, with 120 s for the answer");
 }
@@ -236,7 +236,7 @@ async fn a_write_that_never_got_a_place_was_not_sent() {
         builder.write_deadline(Duration::from_secs(deadline)).build().unwrap()
     };
     let (patient, hasty) = (client(1000), client(10));
-    let (patient, hasty) = (patient.zones(), hasty.machines());
+    let (patient, hasty) = (patient.tags(), hasty.machines());
     let wanted = Allocate::metal();
     let (_, error) = tokio::join!(patient.delete("x"), hasty.allocate(&wanted));
     let error = error.unwrap_err();

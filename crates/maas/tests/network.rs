@@ -26,13 +26,13 @@ async fn go27_one_client_and_its_clones_keep_one_connection() {
     let client = client(&server.endpoint());
     assert_eq!(client.zones().list().await.unwrap()[0].name, "default");
     client.clone().zones().list().await.unwrap();
-    client.zones().create("x", "").await.unwrap_err();
+    client.tags().create("x", "").await.unwrap_err();
     assert_eq!(*server.connections.lock().unwrap(), 1);
     let requests = server.requests.lock().unwrap();
     assert!(requests[0].starts_with("GET /MAAS/api/2.0/zones/ HTTP/1.1\r\n"), "{}", requests[0]);
     assert!(requests[0].contains(&format!("host: {}", server.address)), "{}", requests[0]);
     assert!(requests[0].contains("user-agent: maas-client/"), "{}", requests[0]);
-    assert!(requests[2].ends_with("\r\n\r\nname=x&description="), "{}", requests[2]);
+    assert!(requests[2].ends_with("\r\n\r\nname=x&comment="), "{}", requests[2]);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn go23_a_certificate_is_verified_and_an_extra_authority_is_accepted() {
     let server = Server::saying_encrypted(http_json("[]"), TlsAcceptor::from(Arc::new(config))).await;
     let endpoint = format!("https://localhost:{}/MAAS", server.address.port());
 
-    let error = client(&endpoint).zones().create("x", "").await.unwrap_err();
+    let error = client(&endpoint).tags().create("x", "").await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unreachable, Effect::None), "{error}");
     assert!(server.requests.lock().unwrap().is_empty(), "the key was not shown to a stranger");
 

@@ -132,23 +132,10 @@ async fn go28_machines_are_asked_for_by_id_fifty_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_subnet_is_found_by_number_name_or_cidr() {
-    for (specifier, path) in
-        [("4", "subnets/4/"), ("lab-42", "subnets/lab-42/"), ("10.0.0.0/24", "subnets/10.0.0.0/24/")]
-    {
-        let script = Script::new([json(r#"{"id": 4}"#)]);
-        script.client().subnets().read(specifier).await.unwrap();
-        assert_eq!(script.seen()[0].uri, format!("{API}/{path}"));
-    }
-}
-
-#[tokio::test]
-async fn decomposing_is_asked_for_in_the_query_and_only_when_meant() {
+async fn unregistering_a_vm_host_does_not_ask_for_its_vms_to_be_destroyed() {
     let script = Script::new([common::answer(204, "text/html", "")]);
     script.client().vm_hosts().delete(7).await.unwrap();
-    script.client().vm_hosts().delete_and_decompose(7).await.unwrap();
-    let uris: Vec<String> = script.seen().into_iter().map(|seen| seen.uri).collect();
-    assert_eq!(uris, [format!("{API}/vm-hosts/7/"), format!("{API}/vm-hosts/7/?decompose=true")]);
+    assert_eq!(script.seen()[0].uri, format!("{API}/vm-hosts/7/"));
 }
 
 #[tokio::test]

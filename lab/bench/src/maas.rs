@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -13,12 +12,9 @@ use jiff::Timestamp;
 use maas_sim::config::{Config, Durations, LatencyMode, TimeMode};
 use maas_sim::ledger::Entry;
 use maas_sim::model::{Status, statement::Statement};
-use maas_sim::{Control, Simulator, dns_server, serve};
+use maas_sim::{Control, Simulator, serve, serve::Running};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tower::ServiceExt as _;
-
-use crate::processors::MAAS_THREADS;
 
 /// The administrator, whose key no provider uses.
 const ADMINISTRATOR: &str = "hand:hand:hand-secret";
@@ -137,8 +133,7 @@ pub struct Maas {
     pub name_server: IpAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     moments: Arc<Mutex<Moments>>,
-    alive: Option<watch::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _running: Running,
 }
 
 impl Maas {
@@ -160,35 +155,18 @@ impl Maas {
         control.arrange(&statements)?;
         let name_server = IpAddr::V4(Ipv4Addr::new(127, 53, rand::random(), rand::random_range(1..255)));
         let (seen, moments) = (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<Mutex<Moments>>::default());
-        let (alive, mut ended) = watch::channel(());
-        let (started, start) = std::sync::mpsc::channel();
         let (router, followed, clock) = (counted(simulator.router(), seen.clone()), moments.clone(), control.clone());
-        // Its own threads: MAAS keeps running whatever else is measured.
-        let thread = std::thread::Builder::new().name(MAAS_THREADS.into()).spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_multi_thread();
-            runtime.worker_threads(AT_ONCE).thread_name(MAAS_THREADS).enable_all();
-            let runtime = match runtime.build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(started.send(Err(anyhow::Error::new(error)))),
-            };
-            runtime.block_on(async move {
-                let listener = match listen(&simulator, SocketAddr::new(name_server, 53)).await {
-                    Ok((listener, bound)) => {
-                        let _ = started.send(Ok(bound));
-                        listener
-                    }
-                    Err(error) => return drop(started.send(Err(error))),
-                };
-                tokio::select! {
-                    _ = serve::serve_router(router, listener) => {}
-                    () = run_clock(&simulator, &clock, stock.speed, &followed) => {}
-                    _ = ended.changed() => {}
-                }
-            });
-        })?;
-        let bound: SocketAddr = start.recv().context("the thread of MAAS ended")??;
-        let endpoint = format!("http://{bound}/MAAS");
-        Ok(Self { control, endpoint, name_server, seen, moments, alive: Some(alive), thread: Some(thread) })
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(AT_ONCE);
+        let places = (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), SocketAddr::new(name_server, 53));
+        let running = Running::start(simulator.clone(), runtime, places, move |listener| async move {
+            tokio::select! {
+                _ = serve::serve_router(router, listener) => {}
+                () = run_clock(&simulator, &clock, stock.speed, &followed) => {}
+            }
+        })
+        .context("start MAAS, whose name server takes root")?;
+        Ok(Self { control, endpoint: running.endpoint.clone(), name_server, seen, moments, _running: running })
     }
 
     /// What no client of MAAS can do.
@@ -259,28 +237,12 @@ impl Maas {
     }
 }
 
-impl Drop for Maas {
-    fn drop(&mut self) {
-        self.alive.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn target(method: &str, path: &str, query: &str) -> String {
     format!("{method} {path}?{query}")
-}
-
-async fn listen(simulator: &Simulator, names: SocketAddr) -> anyhow::Result<(tokio::net::TcpListener, SocketAddr)> {
-    dns_server::serve(simulator.clone(), names)
-        .await
-        .with_context(|| format!("serve names on {names}, which takes root"))?;
-    Ok(serve::listen("127.0.0.1:0".parse()?).await?)
 }
 
 /// The server behind a counter.

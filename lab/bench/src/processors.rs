@@ -5,12 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use capmaas_testbed::Testbed;
+use maas_sim::serve::THREADS;
 use serde::Serialize;
 
 /// The unit of CPU time in /proc, on every architecture that we know.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// The thread name of the simulated MAAS.
-pub const MAAS_THREADS: &str = "maas";
 
 /// CPU time of everything except the provider, in seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -39,7 +38,7 @@ impl Others {
         for thread in std::fs::read_dir("/proc/self/task").context("list the threads of this process")? {
             let thread = thread?.path();
             let name = std::fs::read_to_string(thread.join("comm")).unwrap_or_default();
-            if name.trim_end() == MAAS_THREADS {
+            if name.trim_end() == THREADS {
                 // A thread that has just ended has used nothing worth an error.
                 others.maas += seconds(&thread).unwrap_or_default();
             }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -16,9 +15,9 @@ use maas_sim::hardware::Hardware;
 use maas_sim::ledger::Entry;
 use maas_sim::model::db::AllocType;
 use maas_sim::model::{Status, statement::Statement};
-use maas_sim::{Control, Simulator, dns_server, http::render::machine::addresses, serve};
+use maas_sim::{Control, Simulator, http::render::machine::addresses, serve, serve::Running};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::maas_version;
 
@@ -65,8 +64,7 @@ pub struct Maas {
     pub name_server: IpAddr,
     orders: mpsc::UnboundedSender<Order>,
     trouble: Arc<Mutex<BTreeMap<String, String>>>,
-    alive: Option<watch::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _running: Running,
 }
 
 /// Requests to the thread that simulates the machines.
@@ -130,10 +128,7 @@ impl Maas {
         };
         let control = simulator.control();
         control.arrange(&inventory)?;
-        let names = SocketAddr::new(name_server, 53);
         let (orders, received) = mpsc::unbounded_channel();
-        let (alive, mut ended) = watch::channel(());
-        let (started, start) = std::sync::mpsc::channel();
         let trouble = Arc::<Mutex<BTreeMap<String, String>>>::default();
         let machines = Machines {
             control: control.clone(),
@@ -143,37 +138,16 @@ impl Maas {
             trouble: trouble.clone(),
             played,
         };
-        // Its own thread and runtime: MAAS keeps running whatever the test does.
-        let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(started.send(Err(error.into()))),
-            };
-            runtime.block_on(async move {
-                let listener = match listen(&simulator, names, address).await {
-                    Ok((listener, bound)) => {
-                        let _ = started.send(Ok(bound));
-                        listener
-                    }
-                    Err(error) => return drop(started.send(Err(error))),
-                };
-                tokio::select! {
-                    _ = serve::serve(simulator, listener) => {}
-                    () = machines.play(received) => {}
-                    _ = ended.changed() => {}
-                }
-            });
-        })?;
-        let bound: SocketAddr = start.recv().context("the thread of MAAS ended")??;
-        Ok(Self {
-            control,
-            endpoint: format!("http://{bound}/MAAS"),
-            name_server,
-            orders,
-            trouble,
-            alive: Some(alive),
-            thread: Some(thread),
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let places = (address, SocketAddr::new(name_server, 53));
+        let running = Running::start(simulator.clone(), runtime, places, |listener| async move {
+            tokio::select! {
+                _ = serve::serve(simulator, listener) => {}
+                () = machines.play(received) => {}
+            }
         })
+        .context("start MAAS, whose name server takes root")?;
+        Ok(Self { control, endpoint: running.endpoint.clone(), name_server, orders, trouble, _running: running })
     }
 
     /// What no client of MAAS can do: set its state, inject failures, inspect its internals.
@@ -295,26 +269,6 @@ impl Maas {
         }
         answer.await.context("the thread that plays the machines did not answer")
     }
-}
-
-impl Drop for Maas {
-    fn drop(&mut self) {
-        self.alive.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn listen(
-    simulator: &Simulator,
-    names: SocketAddr,
-    address: SocketAddr,
-) -> anyhow::Result<(tokio::net::TcpListener, SocketAddr)> {
-    dns_server::serve(simulator.clone(), names)
-        .await
-        .with_context(|| format!("serve names on {names}, which takes root"))?;
-    Ok(serve::listen(address).await?)
 }
 
 fn inventory(network: &Network) -> Value {

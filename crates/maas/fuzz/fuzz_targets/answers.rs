@@ -6,9 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use libfuzzer_sys::fuzz_target;
 use maas_client::transport::answering;
-use maas_client::{
-    Allocate, ChangeFeed, Client, DnsFilter, IpAddressFilter, MachineFilter, RetryPolicy,
-};
+use maas_client::{Allocate, Client, DnsFilter, EventQuery, IpAddressFilter, MachineFilter, RetryPolicy};
 
 const STATUSES: [u16; 16] = [200, 201, 204, 301, 400, 401, 403, 404, 409, 410, 413, 429, 500, 502, 503, 504];
 const TYPES: [&str; 4] = ["application/json; charset=utf-8", "text/plain; charset=utf-8", "text/html", ""];
@@ -41,12 +39,10 @@ fuzz_target!(|data: &[u8]| {
         let _ = client.vm_hosts().parameters(1).await;
         let _ = client.dns_resources().list(&DnsFilter::default()).await;
         let _ = client.ip_addresses().list(&IpAddressFilter::default()).await;
-        let _ = client.interfaces().list("abc123").await;
+        let _ = client.interfaces().unlink("abc123", 1, 1).await;
         let _ = client.boot_resources().list(None).await;
         let _ = client.subnets().list().await;
-        let mut feed = ChangeFeed::new();
-        for _ in 0..3 {
-            let _ = feed.poll(&client).await;
-        }
+        let _ = client.events().newest().await;
+        let _ = client.events().query(&EventQuery::default()).await;
     });
 });

@@ -7,7 +7,7 @@ mod status;
 use std::collections::BTreeMap;
 
 pub use model::{BlockDevice, DefaultGateways, Gateway, Machine, MachineReference, PodReference};
-pub use requests::{Allocate, Deploy, Erase, MachineFilter, MachineUpdate, Release, StopMode};
+pub use requests::{Allocate, Deploy, Erase, MachineFilter, MachineUpdate, Release};
 pub use status::{MachineStatus, PowerState};
 
 use self::model::PowerAnswer;
@@ -122,12 +122,6 @@ impl Machines<'_> {
         self.client.json(call.of(OBJECT)).await
     }
 
-    /// Turns a machine off. Its status does not change.
-    pub async fn power_off(&self, system_id: &str, mode: StopMode) -> Result<Machine> {
-        let call = Call::post("machines.power_off", "machines/{system_id}/?op=power_off", &[system_id])?;
-        self.client.json(call.of(OBJECT).field("stop_mode", mode.as_str())).await
-    }
-
     /// Queries the power driver for a machine's power state. May take a minute when its BMC does not answer, and is
     /// then an error.
     pub async fn query_power_state(&self, system_id: &str) -> Result<PowerState> {
@@ -164,12 +158,6 @@ impl Machines<'_> {
     /// off.
     pub async fn abort(&self, system_id: &str, comment: &str) -> Result<Machine> {
         let call = Call::post("machines.abort", "machines/{system_id}/?op=abort", &[system_id])?;
-        self.client.json(call.of(OBJECT).field("comment", comment)).await
-    }
-
-    /// Marks a machine as broken, which removes its owner. Only the owner may do this.
-    pub async fn mark_broken(&self, system_id: &str, comment: &str) -> Result<Machine> {
-        let call = Call::post("machines.mark_broken", "machines/{system_id}/?op=mark_broken", &[system_id])?;
         self.client.json(call.of(OBJECT).field("comment", comment)).await
     }
 }

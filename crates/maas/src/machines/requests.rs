@@ -296,22 +296,3 @@ impl MachineUpdate {
             .maybe("swap_size", self.swap_size.as_ref())
     }
 }
-
-/// How to power off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StopMode {
-    /// Immediately.
-    #[default]
-    Hard,
-    /// Through the operating system.
-    Soft,
-}
-
-impl StopMode {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Hard => "hard",
-            Self::Soft => "soft",
-        }
-    }
-}

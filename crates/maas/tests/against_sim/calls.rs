@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use maas_client::{
-    Allocate, BootResourceKind, ChangeFeed, Deploy, DnsFilter, Erase, EventQuery, IpAddressFilter, Link, LinkMode,
-    Machine, MachineFilter, MachineStatus, MachineUpdate, NewBridge, PowerState, Release, Reserve, StopMode,
+    Allocate, BootResourceKind, Deploy, DnsFilter, Erase, EventQuery, IpAddressFilter, Link, LinkMode, MAX_EVENTS,
+    Machine, MachineFilter, MachineStatus, MachineUpdate, NewBridge, PowerState, Release,
 };
 use serde_json::json;
 
@@ -18,33 +18,14 @@ pub async fn the_server_says_who_and_what_it_is(version: &str) {
     assert_eq!((admin.username.as_str(), admin.is_superuser), ("admin", Some(true)));
     let alice = world.as_alice().whoami().await.unwrap();
     assert_eq!((alice.username.as_str(), alice.is_superuser), ("alice", Some(false)));
-    assert!(world.client.get_config("default_distro_series").await.unwrap().is_string());
 }
 
-pub async fn zones_pools_and_domains_come_and_go(version: &str) {
+pub async fn zones_pools_and_domains_are_listed(version: &str) {
     let world = World::new(version).await;
-    let zones = world.client.zones();
-    let zone = zones.create("az9", "far away").await.unwrap();
-    assert_eq!(zones.read("az9").await.unwrap().id, zone.id);
-    assert!(zones.list().await.unwrap().iter().any(|zone| zone.name == "az9"));
-    zones.delete("az9").await.unwrap();
-    zones.delete("az9").await.unwrap();
-    assert!(zones.read("az9").await.unwrap_err().is_not_found());
-
-    let pools = world.client.pools();
-    let pool = pools.create("pool-z", "").await.unwrap();
-    let id = pool.id.unwrap().to_string();
-    assert_eq!(pools.read(&id).await.unwrap().name, "pool-z");
-    assert_eq!(pools.list().await.unwrap().iter().find(|pool| pool.name == "default").unwrap().id, Some(0));
-    pools.delete(&id).await.unwrap();
-    assert!(pools.delete(&id).await.unwrap_err().is_not_found());
-
-    let domains = world.client.domains();
-    let domain = domains.create("x.example").await.unwrap();
-    assert_eq!(domains.read(domain.id).await.unwrap().name.as_deref(), Some("x.example"));
-    assert!(domains.list().await.unwrap().iter().any(|domain| domain.is_default == Some(true)));
-    domains.delete(domain.id).await.unwrap();
-    assert!(domains.read(domain.id).await.unwrap_err().is_not_found());
+    assert!(world.client.zones().list().await.unwrap().iter().any(|zone| zone.name == "az1"));
+    let pools = world.client.pools().list().await.unwrap();
+    assert_eq!(pools.iter().find(|pool| pool.name == "default").unwrap().id, Some(0));
+    assert!(world.client.domains().list().await.unwrap().iter().any(|domain| domain.is_default == Some(true)));
 }
 
 pub async fn names_have_addresses(version: &str) {
@@ -67,34 +48,24 @@ pub async fn names_have_addresses(version: &str) {
 
 pub async fn networks_are_read(version: &str) {
     let world = World::new(version).await;
-    let subnets = world.client.subnets();
-    let subnet = subnets.read("10.0.0.0/24").await.unwrap();
-    assert_eq!(subnets.read(&subnet.id.to_string()).await.unwrap().gateway_ip.as_deref(), Some("10.0.0.1"));
-    assert_eq!(subnets.read(subnet.name.as_deref().unwrap()).await.unwrap().id, subnet.id);
-    assert!(subnets.list().await.unwrap().iter().any(|found| found.id == subnet.id));
-    assert!(subnets.statistics(subnet.id).await.unwrap().num_available.is_some());
-
+    let subnet = world.subnet().await;
+    assert_eq!(subnet.gateway_ip.as_deref(), Some("10.0.0.1"));
     let vlan = subnet.vlan.unwrap();
-    let (fabric, vid) = (vlan.fabric_id.unwrap(), vlan.vid.unwrap());
-    assert_eq!(world.client.vlans().read(vlan.id).await.unwrap().dhcp_on, Some(true));
-    assert_eq!(world.client.vlans().read_tagged(fabric, vid).await.unwrap().id, vlan.id);
-    assert!(world.client.vlans().list(fabric).await.unwrap().iter().any(|found| found.id == vlan.id));
-    assert!(!world.client.fabrics().read(fabric).await.unwrap().vlans.is_empty());
-    assert!(!world.client.fabrics().list().await.unwrap().is_empty());
-    world.arrange(json!([{"space": {"name": "lab"}}])).await;
-    let spaces = world.client.spaces().list().await.unwrap();
-    let lab = spaces.iter().find(|space| space.name.as_deref() == Some("lab")).unwrap();
-    assert_eq!(world.client.spaces().read(lab.id).await.unwrap().name.as_deref(), Some("lab"));
+    assert_eq!(vlan.dhcp_on, Some(true));
+    let fabrics = world.client.fabrics().list().await.unwrap();
+    let fabric = fabrics.iter().find(|fabric| Some(fabric.id) == vlan.fabric_id).unwrap();
+    assert!(fabric.vlans.iter().any(|found| found.id == vlan.id));
+    let ranges = world.client.ip_ranges().list().await.unwrap();
+    assert!(ranges.iter().any(|range| range.kind.as_deref() == Some("dynamic")));
 }
 
-pub async fn addresses_and_ranges_are_reserved_and_given_back(version: &str) {
+pub async fn addresses_are_reserved_and_given_back(version: &str) {
     let world = World::new(version).await;
     let addresses = world.client.ip_addresses();
     let wanted = "10.0.0.70".parse().unwrap();
-    let reserved = addresses.reserve(&Reserve::Address(wanted), None).await.unwrap();
+    let reserved = addresses.reserve(wanted).await.unwrap();
     assert_eq!((reserved.ip.as_deref(), reserved.alloc_type), (Some("10.0.0.70"), Some(4)));
-    let chosen = addresses.reserve(&Reserve::In("10.0.0.0/24".to_owned()), Some("vip.k8s.example")).await.unwrap();
-    assert!(chosen.ip.is_some_and(|ip| ip.starts_with("10.0.0.")));
+    addresses.reserve("10.0.0.71".parse().unwrap()).await.unwrap();
     assert_eq!(addresses.list(&IpAddressFilter::default()).await.unwrap().len(), 2);
     let one = IpAddressFilter { ip: Some(wanted), ..IpAddressFilter::default() };
     assert_eq!(addresses.list(&one).await.unwrap()[0].owner.as_ref().unwrap().username, "admin");
@@ -102,13 +73,6 @@ pub async fn addresses_and_ranges_are_reserved_and_given_back(version: &str) {
     assert!(addresses.list(&all).await.unwrap().len() > 2, "bm04's is among them");
     addresses.release(wanted).await.unwrap();
     assert!(addresses.release(wanted).await.is_err());
-
-    let ranges = world.client.ip_ranges();
-    let range = ranges.reserve("10.0.0.10".parse().unwrap(), "10.0.0.20".parse().unwrap(), "vips").await.unwrap();
-    assert_eq!(ranges.read(range.id).await.unwrap().kind.as_deref(), Some("reserved"));
-    assert!(ranges.list().await.unwrap().iter().any(|range| range.kind.as_deref() == Some("dynamic")));
-    ranges.delete(range.id).await.unwrap();
-    assert!(ranges.read(range.id).await.unwrap_err().is_not_found());
 }
 
 pub async fn tags_are_put_on_machines(version: &str) {
@@ -123,18 +87,15 @@ pub async fn tags_are_put_on_machines(version: &str) {
     assert!(tags.machines("quarantine").await.unwrap().is_empty());
     assert!(tags.list().await.unwrap().iter().any(|tag| tag.name == "quarantine"));
     tags.delete("quarantine").await.unwrap();
-    assert!(tags.read("quarantine").await.unwrap_err().is_not_found());
+    assert!(tags.delete("quarantine").await.unwrap_err().is_not_found());
 }
 
 pub async fn images_are_listed(version: &str) {
     let world = World::new(version).await;
     let images = world.client.boot_resources();
     let synced = images.list(Some(BootResourceKind::Synced)).await.unwrap();
-    let jammy = synced.iter().find(|image| image.name.as_deref() == Some("ubuntu/jammy")).unwrap();
-    let read = images.read(jammy.id).await.unwrap();
-    assert!(!read.sets.is_empty() && read.sets.values().all(|set| set.complete == Some(true)));
+    assert!(synced.iter().any(|image| image.name.as_deref() == Some("ubuntu/jammy")));
     assert!(images.list(None).await.unwrap().len() > synced.len());
-    images.is_importing().await.unwrap();
 }
 
 fn ids(machines: &[Machine]) -> Vec<&str> {
@@ -187,6 +148,7 @@ pub async fn a_machine_lives_from_allocation_to_release(version: &str) {
     let dry = Allocate { dry_run: true, agent_name: None, ..wanted.clone() };
     let candidate = machines.allocate(&dry).await.unwrap();
     assert_eq!(machines.read(&candidate.system_id).await.unwrap().status, Some(MachineStatus::Ready));
+    assert_eq!(machines.query_power_state(&candidate.system_id).await.unwrap(), PowerState::Off);
     let machine = machines.allocate(&wanted).await.unwrap();
     let id = machine.system_id.as_str();
     assert_eq!((machine.status, machine.owner.as_deref()), (Some(MachineStatus::Allocated), Some("admin")));
@@ -214,9 +176,6 @@ pub async fn a_machine_lives_from_allocation_to_release(version: &str) {
     assert_eq!(deployed.distro_series.as_deref(), Some("jammy"));
 
     assert_eq!(machines.query_power_state(id).await.unwrap(), PowerState::On);
-    machines.power_off(id, StopMode::Soft).await.unwrap();
-    world.settle().await;
-    assert_eq!(machines.query_power_state(id).await.unwrap(), PowerState::Off);
     machines.power_on(id).await.unwrap();
     world.settle().await;
     assert_eq!(machines.query_power_state(id).await.unwrap(), PowerState::On);
@@ -228,8 +187,6 @@ pub async fn a_machine_lives_from_allocation_to_release(version: &str) {
     assert!(released.is(MachineStatus::Ready) && released.owner.is_none() && released.workload_annotations.is_empty());
     assert!(machines.list(&MachineFilter::agent_name("ns/m1")).await.unwrap().is_empty());
 
-    machines.allocate(&Allocate::by_id(id)).await.unwrap();
-    assert!(machines.mark_broken(id, "it smells").await.unwrap().is(MachineStatus::Broken));
     machines.delete(id).await.unwrap();
     assert!(machines.read(id).await.unwrap_err().is_not_found());
 }
@@ -238,9 +195,8 @@ pub async fn interfaces_are_changed_while_a_machine_is_allocated(version: &str) 
     let world = World::new(version).await;
     let (interfaces, id) = (world.client.interfaces(), world.id("bm01").await);
     world.client.machines().allocate(&Allocate::by_id(&id)).await.unwrap();
-    let nic = interfaces.list(&id).await.unwrap().remove(0);
-    let name = nic.name.clone().unwrap();
-    assert_eq!(interfaces.read(&id, &name).await.unwrap().id, nic.id);
+    let nic = world.client.machines().read(&id).await.unwrap().interface_set.remove(0);
+    let name = nic.name.unwrap();
     let bridge = NewBridge { name: "br0".to_owned(), parent: nic.id };
     let bridge = interfaces.create_bridge(&id, &bridge).await.unwrap();
     assert!(bridge.is_bridge() && bridge.parents == [name]);
@@ -254,36 +210,32 @@ pub async fn interfaces_are_changed_while_a_machine_is_allocated(version: &str) 
     };
     let linked = interfaces.link(&id, bridge.id, &link).await.unwrap();
     let fixed = linked.links.iter().find(|link| link.ip_address.as_deref() == Some("10.0.0.99")).unwrap().id;
-    interfaces.set_default_gateway(&id, bridge.id, Some(fixed)).await.unwrap();
     let unlinked = interfaces.unlink(&id, bridge.id, fixed).await.unwrap();
     assert!(unlinked.links.iter().all(|link| link.id != fixed));
     for mode in [LinkMode::Dhcp, LinkMode::LinkUp, LinkMode::Auto] {
         interfaces.link(&id, bridge.id, &Link { force: true, ..Link::new(mode, subnet.as_str()) }).await.unwrap();
     }
-    interfaces.delete(&id, bridge.id).await.unwrap();
-    assert!(interfaces.read(&id, &bridge.id.to_string()).await.unwrap_err().is_not_found());
 }
 
-pub async fn the_feed_tells_what_happened_and_notices_a_restored_backup(version: &str) {
+pub async fn the_event_log_tells_what_happened_and_loses_what_a_restored_backup_lacks(version: &str) {
     let world = World::new(version).await;
-    let (machines, id) = (world.client.machines(), world.id("bm01").await);
+    let (machines, events, id) = (world.client.machines(), world.client.events(), world.id("bm01").await);
     machines.allocate(&Allocate::by_id(&id)).await.unwrap();
-    let mut feed = ChangeFeed::new();
-    assert!(feed.poll(&world.client).await.unwrap().resync);
+    let allocated = events.newest().await.unwrap().unwrap().id;
     world.arrange(json!([{"backup": {"name": "before"}}])).await;
     machines.deploy(&id, &Deploy::default()).await.unwrap();
     world.settle().await;
-    let changes = feed.poll(&world.client).await.unwrap();
-    assert!(!changes.resync);
-    let states: Vec<_> = changes.events.iter().filter_map(maas_client::Event::status_change).collect();
+    let query = EventQuery { after: Some(allocated), limit: Some(MAX_EVENTS), ..EventQuery::default() };
+    let since = events.query(&query).await.unwrap().events;
+    let states: Vec<_> = since.iter().filter_map(maas_client::Event::status_change).collect();
     assert!(states.contains(&(MachineStatus::Deploying, MachineStatus::Deployed)), "{states:?}");
-    assert!(changes.events.iter().all(|event| event.node.as_deref() == Some(id.as_str())));
+    assert!(since.iter().all(|event| event.node.as_deref() == Some(id.as_str())));
+    assert_eq!(events.newest().await.unwrap().map(|event| event.id), since.iter().map(|event| event.id).max());
 
     let query = EventQuery { system_ids: vec![id.clone()], limit: Some(3), ..EventQuery::default() };
-    assert_eq!(world.client.events().query(&query).await.unwrap().events.len(), 3);
-    assert_eq!(world.client.events().newest().await.unwrap().map(|event| event.id), feed.cursor());
+    assert_eq!(events.query(&query).await.unwrap().events.len(), 3);
 
     world.arrange(json!([{"restore": {"name": "before"}}])).await;
-    assert!(feed.poll(&world.client).await.unwrap().resync, "the log is shorter than the cursor");
+    assert_eq!(events.newest().await.unwrap().unwrap().id, allocated);
     assert!(machines.read(&id).await.unwrap().is(MachineStatus::Allocated));
 }

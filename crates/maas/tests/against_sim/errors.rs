@@ -1,7 +1,7 @@
 //! Every kind of error except those about VM hosts.
 
 use maas_client::{
-    Allocate, Deploy, DnsFilter, ErrorKind, Link, LinkMode, MachineFilter, MachineUpdate, Release, Reserve,
+    Allocate, Deploy, DnsFilter, ErrorKind, Link, LinkMode, MachineFilter, MachineUpdate, NewBridge, Release,
 };
 use serde_json::json;
 
@@ -11,23 +11,15 @@ pub async fn absence_is_said_only_about_the_very_object(version: &str) {
     let world = World::new(version).await;
     let client = &world.client;
     let bm01 = world.id("bm01").await;
+    let bridge = NewBridge { name: "br0".to_owned(), parent: 1 };
     for (what, error) in [
         ("machine", client.machines().read("nosuch").await.unwrap_err()),
         ("machine", client.machines().delete("nosuch").await.unwrap_err()),
         ("machine", client.machines().deploy("nosuch", &Deploy::default()).await.unwrap_err()),
-        ("machine", client.interfaces().list("nosuch").await.unwrap_err()),
-        ("interface", client.interfaces().read(&bm01, "99999").await.unwrap_err()),
-        ("zone", client.zones().read("nosuch").await.unwrap_err()),
-        ("pool", client.pools().read("nosuch").await.unwrap_err()),
-        ("domain", client.domains().read(999).await.unwrap_err()),
+        ("machine", client.interfaces().create_bridge("nosuch", &bridge).await.unwrap_err()),
+        ("interface", client.interfaces().unlink(&bm01, 99999, 1).await.unwrap_err()),
         ("name", client.dns_resources().read(999).await.unwrap_err()),
-        ("subnet", client.subnets().read("999").await.unwrap_err()),
-        ("vlan", client.vlans().read(999).await.unwrap_err()),
-        ("fabric", client.fabrics().read(999).await.unwrap_err()),
-        ("space", client.spaces().read(999).await.unwrap_err()),
-        ("range", client.ip_ranges().read(999).await.unwrap_err()),
-        ("tag", client.tags().read("nosuch").await.unwrap_err()),
-        ("image", client.boot_resources().read(999).await.unwrap_err()),
+        ("tag", client.tags().delete("nosuch").await.unwrap_err()),
         ("VM host", client.vm_hosts().read(999).await.unwrap_err()),
     ] {
         assert!(error.is_not_found(), "{what}: {error}");
@@ -67,7 +59,7 @@ pub async fn refusals_of_machines_have_their_kinds(version: &str) {
     assert_eq!(machines.update(&bm01, &name).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
 
     let bm04 = world.id("bm04").await;
-    let nic = world.client.interfaces().list(&bm04).await.unwrap().remove(0);
+    let nic = machines.read(&bm04).await.unwrap().interface_set.remove(0);
     let link = Link::new(LinkMode::Dhcp, "1");
     assert_eq!(world.client.interfaces().link(&bm04, nic.id, &link).await.unwrap_err().kind(), ErrorKind::WrongState);
 }
@@ -79,23 +71,18 @@ pub async fn refusals_of_names_and_addresses_have_their_kinds(version: &str) {
     client.dns_resources().create("api.k8s.example", &[], None).await.unwrap();
     let again = client.dns_resources().create("api.k8s.example", &[], None).await.unwrap_err();
     assert_eq!(again.kind(), ErrorKind::AlreadyExists, "{again}");
-    let domains = client.domains().list().await.unwrap();
-    let full = domains.iter().find(|domain| domain.name.as_deref() == Some("k8s.example")).unwrap().id;
-    assert_eq!(client.domains().delete(full).await.unwrap_err().kind(), ErrorKind::InUse);
-    assert_eq!(client.domains().delete(0).await.unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(client.zones().delete("default").await.unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(client.zones().create("", "").await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(client.tags().create("", "").await.unwrap_err().kind(), ErrorKind::Invalid);
     client.tags().create("twice", "").await.unwrap();
     assert_eq!(client.tags().create("twice", "").await.unwrap_err().kind(), ErrorKind::AlreadyExists);
 
-    client.ip_addresses().reserve(&Reserve::Address(address), None).await.unwrap();
-    let taken = client.ip_addresses().reserve(&Reserve::Address(address), None).await.unwrap_err();
+    client.ip_addresses().reserve(address).await.unwrap();
+    let taken = client.ip_addresses().reserve(address).await.unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::AddressInUse, "{taken}");
-    let dynamic = Reserve::Address("10.0.0.210".parse().unwrap());
-    assert_eq!(client.ip_addresses().reserve(&dynamic, None).await.unwrap_err().kind(), ErrorKind::Invalid);
+    let dynamic = "10.0.0.210".parse().unwrap();
+    assert_eq!(client.ip_addresses().reserve(dynamic).await.unwrap_err().kind(), ErrorKind::Invalid);
     let bm01 = world.id("bm01").await;
-    let nic = client.interfaces().list(&bm01).await.unwrap().remove(0);
-    let subnet = client.subnets().read("10.0.0.0/24").await.unwrap().id.to_string();
+    let nic = client.machines().read(&bm01).await.unwrap().interface_set.remove(0);
+    let subnet = world.subnet().await.id.to_string();
     let link = Link { ip_address: Some(address), force: true, ..Link::new(LinkMode::Static, subnet) };
     let taken = client.interfaces().link(&bm01, nic.id, &link).await.unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::AddressInUse, "{taken}");
@@ -111,7 +98,6 @@ pub async fn keys_and_rights_are_denied(version: &str) {
     let bm04 = world.id("bm04").await;
     for error in [
         alice.machines().read(&bm04).await.unwrap_err(),
-        alice.zones().create("x", "").await.unwrap_err(),
         alice.vm_hosts().parameters(1).await.unwrap_err(),
         alice.tags().create("x", "").await.unwrap_err(),
         alice.dns_resources().create("x.k8s.example", &[], None).await.unwrap_err(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use maas_client::transport::{BoxError, Transport, in_process};
-use maas_client::{Capabilities, Client, Environment, RetryPolicy};
+use maas_client::{Capabilities, Client, Environment, RetryPolicy, Subnet};
 use maas_sim::config::{Config, TimeMode};
 use maas_sim::{ConnectionReset, Simulator};
 use serde_json::{Value, json};
@@ -86,6 +86,12 @@ impl World {
         let machines = self.client.machines().list(&filter).await.unwrap();
         assert_eq!(machines.len(), 1, "{hostname}");
         machines[0].system_id.clone()
+    }
+
+    /// The subnet of the machines.
+    pub async fn subnet(&self) -> Subnet {
+        let subnets = self.client.subnets().list().await.unwrap();
+        subnets.into_iter().find(|subnet| subnet.cidr.as_deref() == Some("10.0.0.0/24")).unwrap()
     }
 
     pub async fn capabilities(&self) -> Capabilities {

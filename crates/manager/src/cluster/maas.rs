@@ -2,7 +2,6 @@
 //! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -319,9 +318,5 @@ pub(super) fn is_made_from(uid: &str, name: &str) -> bool {
 
 fn digits(uid: &str, attempt: u32) -> String {
     let digest = Sha256::digest(format!("{uid}/{attempt}"));
-    digest.iter().take(3).fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    digest.iter().take(3).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }

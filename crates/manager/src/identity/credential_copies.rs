@@ -176,13 +176,8 @@ impl CredentialCopies for KubeCredentialCopies {
 /// A fixed name for any namespace and name: both may have 63 characters and more, and must not be ambiguous when
 /// joined.
 pub(crate) fn name_for(prefix: &str, maas_cluster: &Key) -> String {
-    use std::fmt::Write as _;
     let digest = Sha256::digest(maas_cluster.to_string());
-    digest.iter().take(10).fold(prefix.to_owned(), |mut name, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(name, "{byte:02x}");
-        name
-    })
+    digest.iter().take(10).fold(prefix.to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 /// Whether a Secret of this name is one that a manager keeps for one cluster.

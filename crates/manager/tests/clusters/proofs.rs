@@ -161,7 +161,7 @@ async fn s18_a_forged_debt_gives_no_address_back_that_was_reserved_before() {
     let stage = Stage::new();
     let admin = stage.identities.of_manager().await.unwrap().client;
     let address = "10.0.0.77".parse().unwrap();
-    admin.ip_addresses().reserve(&maas_client::Reserve::Address(address), None).await.unwrap();
+    admin.ip_addresses().reserve(address).await.unwrap();
     stage.advance(60);
     stage.plain_cluster();
     stage.rest().await;
