@@ -164,6 +164,44 @@ pub fn is_on_the_way(state: &str) -> bool {
     ON_THE_WAY.contains(&state)
 }
 
+/// Machines in states that end by themselves, and since when.
+#[derive(Debug)]
+pub struct OnTheWay<M> {
+    since: BTreeMap<M, (String, SignedDuration)>,
+}
+
+impl<M> Default for OnTheWay<M> {
+    fn default() -> Self {
+        Self { since: BTreeMap::new() }
+    }
+}
+
+impl<M: Ord> OnTheWay<M> {
+    /// Takes all machines in such states as they are `now`, counted from any fixed moment. Returns how long the machine
+    /// that entered its state last has been in it.
+    pub fn youngest(
+        &mut self,
+        machines: impl IntoIterator<Item = (M, String)>,
+        now: SignedDuration,
+    ) -> Option<SignedDuration> {
+        let mut before = std::mem::take(&mut self.since);
+        for (machine, state) in machines {
+            let since = match before.remove(&machine) {
+                Some((same, since)) if same == state => since,
+                _ => now,
+            };
+            self.since.insert(machine, (state, since));
+        }
+        self.since.values().map(|(_, since)| now.saturating_sub(*since)).min()
+    }
+}
+
+/// The time between two queries. What has just begun may end at any moment, and what has taken a minute already may take
+/// a few seconds more: the end of a transition is noticed within a quarter of what it took.
+pub fn interval(youngest: Option<SignedDuration>, longest: SignedDuration) -> SignedDuration {
+    youngest.map_or(longest, |waited| (waited / 4).clamp(longest / 4, longest))
+}
+
 /// Whether events of these types show more about a machine than its last observed state. The event log repeats what we requested
 /// ourselves a moment ago, and the answer has shown that. A state that the machine left meanwhile has an event of its own.
 pub fn is_worth_a_look(kinds: &BTreeSet<String>, last_seen: Option<&str>) -> bool {
@@ -348,6 +386,32 @@ mod tests {
         let due = |elapsed| groups_due(4, SignedDuration::from_secs(100), SignedDuration::from_secs(elapsed));
         assert_eq!([0, 24, 25, 74, 75, 99, 100, 500].map(due), [0, 0, 1, 2, 3, 3, 4, 4]);
         assert_eq!(groups_due(0, SignedDuration::from_secs(100), SignedDuration::from_secs(50)), 0);
+    }
+
+    #[test]
+    fn the_log_is_read_more_often_the_younger_a_transition_is() {
+        let longest = SignedDuration::from_secs(4);
+        let after = |waited: i64| interval(Some(SignedDuration::from_secs(waited)), longest).as_millis();
+        assert_eq!([0, 1, 4, 6, 10, 16, 3600].map(after), [1000, 1000, 1000, 1500, 2500, 4000, 4000]);
+        assert_eq!(interval(None, longest), longest, "nothing is on its way");
+    }
+
+    #[test]
+    fn the_machine_that_entered_its_state_last_is_the_youngest() {
+        let mut on_the_way = OnTheWay::default();
+        let mut at = |second: i64, machines: &[(&'static str, &str)]| {
+            let machines = machines.iter().map(|(name, state)| (*name, (*state).to_owned()));
+            on_the_way.youngest(machines, SignedDuration::from_secs(second)).map(|waited| waited.as_secs())
+        };
+        assert_eq!(at(10, &[]), None);
+        assert_eq!(at(20, &[("a", "Deploying")]), Some(0));
+        assert_eq!(at(50, &[("a", "Deploying")]), Some(30));
+        assert_eq!(at(60, &[("a", "Deploying"), ("b", "Releasing")]), Some(0));
+        assert_eq!(at(70, &[("a", "Deploying"), ("b", "Releasing")]), Some(10));
+        assert_eq!(at(80, &[("a", "Deploying")]), Some(60), "b has arrived");
+        assert_eq!(at(90, &[("a", "Releasing")]), Some(0), "another transition begins");
+        assert_eq!(at(95, &[]), None);
+        assert_eq!(at(99, &[("a", "Releasing")]), Some(0), "and a third one");
     }
 
     proptest! {

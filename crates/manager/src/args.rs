@@ -78,8 +78,8 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub maas_concurrency: usize,
 
-    /// How often MAAS's event log is polled, for instance 4s; four times as often while a machine is being deployed,
-    /// released or commissioned.
+    /// How often MAAS's event log is polled, for instance 4s; up to four times as often after a machine has begun to be
+    /// deployed, released or commissioned.
     #[arg(long, default_value = "4s", value_parser = parse_duration)]
     pub maas_poll_interval: Duration,
 

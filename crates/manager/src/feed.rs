@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
-use capmaas_core::feed::{Feed, News, PAGE, Question, groups_due, is_on_the_way, is_worth_a_look};
+use capmaas_core::feed::{Feed, News, OnTheWay, PAGE, Question, groups_due, interval, is_on_the_way, is_worth_a_look};
 use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use futures::Stream;
 use futures::channel::mpsc;
@@ -35,14 +35,13 @@ const FRESH: SignedDuration = SignedDuration::from_secs(30);
 /// The longest polling interval for a MAAS that does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The polling interval is divided into this many parts; after each of them, a machine in transition makes the feed
-/// poll early.
+/// How many times within the polling interval the feed checks whether a machine in transition makes a poll due early.
 const PARTS: u32 = 4;
 
 /// How often MAAS is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// The polling interval of the event log; a quarter of it while a machine is in transition.
+    /// The polling interval of the event log; down to a quarter of it after a machine has begun a transition.
     pub interval: Duration,
     /// Every machine is reconciled once within this time, whatever the log shows.
     pub resync: Duration,
@@ -145,6 +144,7 @@ impl Feeds {
 
     async fn follow(self, identity: Identity, mut feed: Feed) {
         let mut pause = self.pace.interval;
+        let (began, mut on_the_way) = (Instant::now(), OnTheWay::default());
         loop {
             // A rotated key is another client of the same identity: the log continues where it was.
             let current = self.current(&identity);
@@ -153,7 +153,7 @@ impl Feeds {
                     pause = self.pace.interval;
                     self.spread(&identity, &news).await;
                     if !news.more {
-                        self.rest(&identity.name).await;
+                        self.rest(&identity.name, &mut on_the_way, began).await;
                     }
                 }
                 Err(error) => {
@@ -168,14 +168,25 @@ impl Feeds {
         }
     }
 
-    /// Waits until the next poll is due: early while a machine is in transition, so that the end of it is noticed soon.
-    async fn rest(&self, name: &Name) {
-        for _ in 0..PARTS {
+    /// Waits until the next poll is due: early while a transition is young, so that the end of a short one is noticed at
+    /// once, and a long one does not cost a request every second.
+    async fn rest(&self, name: &Name, on_the_way: &mut OnTheWay<Key>, began: Instant) {
+        let longest = SignedDuration::try_from(self.pace.interval).unwrap_or(SignedDuration::MAX);
+        for part in 1..=PARTS {
             tokio::time::sleep(self.pace.interval / PARTS).await;
-            if self.machines.state().iter().any(|machine| is_under_way(machine) && may_be_of(machine, name)) {
+            let now = SignedDuration::try_from(began.elapsed()).unwrap_or(SignedDuration::MAX);
+            let due = interval(on_the_way.youngest(self.in_transition(name), now), longest);
+            if self.pace.interval * part / PARTS >= due.unsigned_abs() {
                 return;
             }
         }
+    }
+
+    /// The machines of this identity in states that end by themselves, with those.
+    fn in_transition(&self, name: &Name) -> Vec<(Key, String)> {
+        let mut machines = self.machines.state();
+        machines.retain(|machine| may_be_of(machine, name));
+        machines.iter().filter_map(|machine| Some((Key::of(machine.as_ref()), transition(machine)?))).collect()
     }
 
     fn current(&self, identity: &Identity) -> Identity {
@@ -274,9 +285,9 @@ fn is_waiting(machine: &MaasMachine) -> bool {
     !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.allocation.is_none())
 }
 
-fn is_under_way(machine: &MaasMachine) -> bool {
-    let state = machine.status.as_ref().and_then(|status| status.machine_state.as_deref());
-    state.is_some_and(is_on_the_way)
+/// The state of a machine if it ends by itself.
+fn transition(machine: &MaasMachine) -> Option<String> {
+    machine.status.as_ref()?.machine_state.clone().filter(|state| is_on_the_way(state))
 }
 
 /// Polls the log once.

@@ -58,7 +58,48 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged behind this filter while kube's client asks an API server that is away.
+    async fn logged(filter: impl tracing_subscriber::Layer<Registry> + Send + Sync) -> String {
+        let log = Log::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(filter).with(lines));
+        let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1/".parse().unwrap())).unwrap();
+        client.apiserver_version().await.unwrap_err();
+        tracing::error!(target: "capmaas_manager", "ours");
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn kube_logs_nothing_of_an_api_server_that_is_away() {
+        let unfiltered = logged(EnvFilter::new("warn")).await;
+        assert!(unfiltered.contains("kube_client"), "kube's client would log it: {unfiltered}");
+        for level in LEVELS {
+            let (_, filter) = LogLevel::new(level).unwrap();
+            let text = logged(filter).await;
+            assert!(text.contains("ours") && !text.contains("kube_client"), "{level}: {text}");
+        }
+    }
 
     #[test]
     fn s21_only_our_own_crates_are_turned_up() {

@@ -33,6 +33,7 @@ struct Stage {
     metrics: Metrics,
     woken: futures::stream::BoxStream<'static, ObjectRef<MaasMachine>>,
     task: tokio::task::JoinHandle<()>,
+    reports: reflector::store::Writer<MaasMachine>,
 }
 
 fn machine(n: usize) -> MaasMachine {
@@ -50,6 +51,12 @@ fn machine(n: usize) -> MaasMachine {
         "metadata": {"name": format!("m{n:03}"), "namespace": "team", "annotations": annotations}, "spec": spec,
     }))
     .unwrap()
+}
+
+fn in_state(n: usize, reported: &str) -> MaasMachine {
+    let mut machine = machine(n);
+    machine.status.get_or_insert_default().machine_state = Some(reported.to_owned());
+    machine
 }
 
 fn arrange(maas: &Simulator, statements: Value) {
@@ -98,21 +105,19 @@ impl Stage {
         let (store, mut writer) = reflector::store();
         let machine_index = MachineIndex::of(&(0..machines).map(machine).collect::<Vec<_>>());
         for n in 0..machines {
-            let mut machine = machine(n);
-            machine.status.get_or_insert_default().machine_state = Some(reported.to_owned());
-            writer.apply_watcher_event(&Event::Apply(machine));
+            writer.apply_watcher_event(&Event::Apply(in_state(n, reported)));
         }
         let waker = Waker::default();
         let woken = waker.subscribe().boxed();
         let (machines_there, pace) = (store, Pace::default());
         let feeds =
             Feeds { identities, machines: machines_there, machine_index, waker, pace, metrics: metrics.clone(), clock };
-        let task = tokio::spawn(async move {
-            // The store lives as long as its writer.
-            let _writer = writer;
-            feeds.run().await;
-        });
-        Self { maas, metrics, woken, task }
+        Self { maas, metrics, woken, task: tokio::spawn(feeds.run()), reports: writer }
+    }
+
+    /// From now on MAAS reports this machine in another state.
+    fn report(&mut self, n: usize, reported: &str) {
+        self.reports.apply_watcher_event(&Event::Apply(in_state(n, reported)));
     }
 
     /// Lets time pass and returns the objects woken in the meantime.
@@ -183,13 +188,47 @@ async fn just_the_machines_that_the_log_names_are_woken_and_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_machine_is_on_its_way_the_log_is_asked_every_second() {
-    for (reported, requests) in
-        [("Deploying", 55..=60), ("Releasing", 55..=60), ("Deployed", 14..=15), ("Broken", 14..=15)]
-    {
+async fn the_younger_a_transition_is_the_more_often_the_log_is_asked() {
+    for reported in ["Deploying", "Releasing"] {
+        let mut stage = Stage::with(2).await;
+        let asked = async |stage: &mut Stage, seconds| {
+            stage.maas.control().clear_ledger();
+            stage.after(Duration::from_secs(seconds)).await;
+            stage.requests()
+        };
+        stage.report(0, reported);
+        let first = [asked(&mut stage, 6).await, asked(&mut stage, 54).await];
+        assert!((5..=6).contains(&first[0]), "{reported}: once a second at first, not {first:?}");
+        assert!((14..=18).contains(&first[1]), "{reported}: then more rarely, not {first:?}");
+        let later = asked(&mut stage, 60).await;
+        assert!((14..=15).contains(&later), "{reported}: {later} in the second minute");
+        stage.report(1, reported);
+        let again = asked(&mut stage, 6).await;
+        assert!((5..=6).contains(&again), "{reported}: {again} when another machine begins");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_short_transition_is_noticed_within_a_second_or_so_and_of_a_long_one_within_four() {
+    for (takes, noticed) in [(1, 1), (5, 1), (60, 4)] {
+        let mut stage = Stage::with(1).await;
+        stage.report(0, "Deploying");
+        stage.after(Duration::from_secs(takes)).await;
+        arrange(
+            &stage.maas,
+            json!([{"event": {"machine": "sys000", "type": "Deployed", "level": "INFO", "description": ""}}]),
+        );
+        let woken = stage.after(Duration::from_millis(noticed * 1000 + 100)).await;
+        assert_eq!(woken, ["m000"], "after {takes} seconds");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_does_not_end_by_itself_is_no_reason_to_ask_more_often() {
+    for reported in ["Deployed", "Broken"] {
         let mut stage = Stage::with_state(1, reported).await;
         stage.after(Duration::from_secs(60)).await;
-        assert!(requests.contains(&stage.requests()), "{reported}: {} requests in a minute", stage.requests());
+        assert!((14..=15).contains(&stage.requests()), "{reported}: {} requests in a minute", stage.requests());
     }
 }
 

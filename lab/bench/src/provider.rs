@@ -12,7 +12,7 @@ use crate::processors;
 
 /// The namespace and the ServiceAccount of the provider.
 pub const NAMESPACE: &str = "bench-system";
-const ACCOUNT: &str = "provider";
+pub(crate) const ACCOUNT: &str = "provider";
 
 /// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]

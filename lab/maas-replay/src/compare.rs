@@ -16,6 +16,8 @@ use crate::words;
 
 /// Headers that clients act on.
 const HEADERS: [&str; 3] = ["allow", "retry-after", "www-authenticate"];
+/// This header is compared where it is recorded.
+const WHERE_RECORDED: &str = "x-maas-api-hash";
 /// Longer texts are truncated in reports.
 const SHOWN: usize = 300;
 /// More differences than this add nothing new.
@@ -65,7 +67,8 @@ pub fn compare(recorded: &Response, simulated: &Answer, identities: &Identities)
     let header = |headers: &std::collections::BTreeMap<String, String>, name: &str| {
         headers.get(name).map_or_else(|| "none".to_owned(), |value| tidy(value))
     };
-    for name in std::iter::once("content-type").chain(HEADERS) {
+    let hash = recorded.headers.contains_key(WHERE_RECORDED).then_some(WHERE_RECORDED);
+    for name in std::iter::once("content-type").chain(HEADERS).chain(hash) {
         let (ours, theirs) = (header(&recorded.headers, name), header(&simulated.headers, name));
         let same = if name == "allow" { methods(&ours) == methods(&theirs) } else { ours == theirs };
         if !same {
@@ -268,6 +271,21 @@ mod tests {
         let mut found = Vec::new();
         shape(recorded, simulated, "body", &Identities::default(), &mut found);
         found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_hash_of_the_api_is_compared_where_it_is_recorded() {
+        let headers = |hash: Option<&str>| {
+            let kind = ("content-type".to_owned(), "text/plain".to_owned());
+            hash.map(|hash| (WHERE_RECORDED.to_owned(), hash.to_owned())).into_iter().chain([kind]).collect()
+        };
+        let simulated = Answer { status: 200, headers: headers(Some("b")), body: "x".into() };
+        let found = |recorded: Option<&str>| {
+            let recorded = Response { status: 200, headers: headers(recorded), body: json!("x") };
+            compare(&recorded, &simulated, &Identities::default()).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found(Some("a")), ["x-maas-api-hash: recorded a, simulated b"]);
+        assert!(found(Some("b")).is_empty() && found(None).is_empty());
     }
 
     #[test]

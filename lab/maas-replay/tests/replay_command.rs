@@ -71,3 +71,19 @@ fn an_arrangement_beside_the_recordings_is_taken_with_the_folder() {
     let (with, lines) = replay(&[], folder.path());
     assert!(with.status.success(), "{lines:?}");
 }
+
+#[test]
+fn an_arrangement_that_does_not_fit_is_reported_and_only_the_share_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = r#"{"name": "001-missing", "request": {"method": "GET", "path": "/MAAS/api/2.0/machines/zzzzzz/"},
+        "response": {"status": 404, "headers": {"Content-Type": "text/plain"},
+        "body": "No Machine matches the given query."}}"#;
+    fs::write(folder.path().join("001-missing.json"), recording).unwrap();
+    let arrangement = "- before: 1\n  because: A deployment is said to end that never does.\n  state:\n    \
+        - bm05 (abc123) is Deploying, owner admin\n    - bm05 (abc123) is Deployed, owner admin\n";
+    fs::write(folder.path().join("lab.arrange.yaml"), arrangement).unwrap();
+    let (output, lines) = replay(&[], folder.path());
+    assert!(lines.iter().any(|line| line.contains("bm05")), "{lines:?}");
+    assert_eq!(lines.last().map(String::as_str), Some("1 of 1 exchanges agree (100.0 %), 0 differ"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -39,8 +39,8 @@ pub(crate) fn made_up(status: u16, body: &str, content_type: Option<&str>, retry
 }
 
 /// A complete answer.
-pub(crate) fn plain(reply: Reply) -> Response<Body> {
-    reply.into_response().map(Body::from)
+pub(crate) fn plain(shared: &Shared, reply: Reply) -> Response<Body> {
+    reply.into_response(shared.config.version).map(Body::from)
 }
 
 /// Builds the response of a delivery.
@@ -51,18 +51,18 @@ pub(crate) fn deliver(shared: &Arc<Shared>, delivery: Delivery) -> Response<Body
                 let ids = ids.clone();
                 if ids.len() > RENDERED_AT_ONCE {
                     let stream = stream_machines(Arc::clone(shared), ids);
-                    return reply.into_response().map(|_| Body::from_stream(stream));
+                    return reply.into_response(shared.config.version).map(|_| Body::from_stream(stream));
                 }
                 reply.body = ReplyBody::Bytes(render_machines(shared, &ids));
             }
-            plain(reply)
+            plain(shared, reply)
         }
         Delivery::Truncated(mut reply, bytes) => {
             if let ReplyBody::Machines(ids) = &reply.body {
                 let ids = ids.clone();
                 reply.body = ReplyBody::Bytes(render_machines(shared, &ids));
             }
-            let response = reply.into_response();
+            let response = reply.into_response(shared.config.version);
             let (mut parts, body) = response.into_parts();
             parts.headers.insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(body.len()));
             let cut = bytes.unwrap_or(body.len() / 2).min(body.len());

@@ -222,7 +222,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
         MAX_BODY
     };
     let Some(body) = read_body(body, declared, limit).await else {
-        return plain(Reply::nginx(413, "Request Entity Too Large"));
+        return plain(&shared, Reply::nginx(413, "Request Entity Too Large"));
     };
     let incoming = Incoming {
         method: parts.method,

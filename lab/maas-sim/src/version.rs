@@ -131,6 +131,8 @@ changes! {
     NoGeneratedImages, 5, Recorded(&["212-boot-resources-bad-type"]);
     /// Times include the UTC time zone.
     ZonedTimes, 5, Recorded(&["146-ipaddresses-list-all"]);
+    /// The description of the API has another hash.
+    OtherApiHash, 5, Recorded(&["001-version", "002-version-authenticated", "003-whoami-admin"]);
     /// VLAN ids start at 5001.
     VlansFrom5001, 5, Recorded(&["100-fabrics-list"]);
     /// There are four more settings.

@@ -160,6 +160,16 @@ async fn a_link_that_loses_its_address_leaves_only_the_one_of_commissioning() {
 }
 
 #[tokio::test]
+async fn each_release_has_its_own_hash_of_the_api() {
+    for (sim, hash) in
+        [(lab(), "29b8898cd6164c9b0adae16fe79c9932fe40e145"), (newer(), "36763f1444f05f8c565d0292aabefcaa9ece4369")]
+    {
+        assert_eq!(get(&sim, ADMIN, "zones/").await.headers["x-maas-api-hash"], hash);
+        assert_eq!(get(&sim, ADMIN, "describe/").await.json()["hash"], hash);
+    }
+}
+
+#[tokio::test]
 async fn a_device_is_made_listed_read_changed_and_deleted() {
     let sim = newer();
     let missing = post(&sim, ALICE, "devices/", &[("hostname", "printer")]).await;

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{ADMIN, ALICE, get, lab, post, send, system_id};
+use common::{ADMIN, ALICE, arrange, get, lab, lab_of, post, send, system_id};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -273,4 +273,75 @@ async fn a_serial_number_and_a_default_domain_are_checked() {
     assert_eq!(get(&sim, ADMIN, "machines/?hostname=bm01").await.json()[0]["fqdn"], "bm01.k8s.example");
     let kept = send(&sim, ADMIN, "DELETE", "domains/1/", &[]).await;
     assert_eq!(kept.text, "This domain is the default domain, it cannot be deleted.");
+}
+
+#[tokio::test]
+async fn a_short_name_selects_the_last_series_except_a_part_of_an_ubuntu_name() {
+    for (asked, status, got) in [
+        ("ubuntu", 200, "ubuntu/jammy"),
+        ("ubuntu/ubuntu", 200, "ubuntu/jammy"),
+        ("custom", 200, "custom/u-2204-b"),
+        ("u-2204", 200, "custom/u-2204-b"),
+        ("custom/u-2204-a", 200, "custom/u-2204-a"),
+        ("jam", 400, ""),
+        ("ubuntu/u-2204", 400, ""),
+        ("a/b/c", 500, "too many values to unpack (expected 2)"),
+    ] {
+        let sim = lab();
+        arrange(
+            &sim,
+            r#"[{"image": {"name": "ubuntu/focal"}}, {"image": {"name": "ubuntu/jammy"}},
+                {"image": {"name": "custom/u-2204-b"}}, {"image": {"name": "custom/u-2204-a"}}]"#,
+        );
+        let id = system_id(&sim, "bm01");
+        let deploy = post(&sim, ADMIN, &format!("machines/{id}/?op=deploy"), &[("distro_series", asked)]).await;
+        assert_eq!(deploy.status, status, "{asked}: {}", deploy.text);
+        match status {
+            200 => {
+                let machine = deploy.json();
+                let series = machine["distro_series"].as_str().unwrap();
+                assert_eq!(format!("{}/{series}", machine["osystem"].as_str().unwrap()), got, "{asked}");
+            }
+            500 => assert_eq!(deploy.text, got),
+            _ => assert!(deploy.json()["distro_series"][0].as_str().unwrap().contains(asked), "{}", deploy.text),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_machine_without_disks_runs_from_memory_and_so_is_no_vm_host() {
+    let sim = lab();
+    arrange(&sim, r#"[{"machine": {"hostname": "bm01", "disks": []}}]"#);
+    let path = format!("machines/{}/?op=deploy", system_id(&sim, "bm01"));
+    let refused = post(&sim, ADMIN, &path, &[("install_kvm", "true")]).await;
+    assert_eq!((refused.status, refused.text.as_str()), (400, "Cannot deploy as a VM host for ephemeral deployments."));
+    let deployed = post(&sim, ADMIN, &path, &[]).await.json();
+    assert_eq!(deployed["ephemeral_deploy"], true);
+}
+
+#[tokio::test]
+async fn a_kernel_of_a_release_without_image_is_refused_by_its_field() {
+    for (version, words) in
+        [("3.4", "hwe-14.04 is not a usable kernel."), ("3.7", "No kernel matches \">=hwe-14.04\" requirement.")]
+    {
+        let sim = lab_of(version.parse().unwrap());
+        let path = format!("machines/{}/", system_id(&sim, "bm01"));
+        let refused = send(&sim, ADMIN, "PUT", &path, &[("min_hwe_kernel", "hwe-14.04")]).await;
+        assert_eq!((refused.status, refused.json()), (400, json!({"min_hwe_kernel": [words]})));
+        assert_eq!(send(&sim, ADMIN, "PUT", &path, &[("min_hwe_kernel", "ga-22.04")]).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_dpu_is_an_arm64_machine() {
+    let form = [
+        ("architecture", "amd64/generic"),
+        ("mac_addresses", "52:54:00:00:66:01"),
+        ("power_type", "manual"),
+        ("is_dpu", "true"),
+    ];
+    let refused = post(&lab_of("3.7".parse().unwrap()), ADMIN, "machines/", &form).await;
+    let words = "Invalid DPU architecture provided. Only 'arm64' architecture is supported.";
+    assert_eq!((refused.status, refused.json()), (400, json!({"__all__": [words]})));
+    assert_eq!(post(&lab(), ADMIN, "machines/", &form).await.status, 200, "3.4 has no such field");
 }

@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
+use crate::model::Model;
+
 use super::{
     Call,
     render::ROOT,
-    reply::{API_HASH, Reply},
+    reply::{Reply, api_hash},
     routes::{Operation, ROUTES, Route},
 };
 
 /// The description, with URLs as the client sees them.
-pub(super) fn reply(call: &Call) -> Reply {
+pub(super) fn reply(model: &Model, call: &Call) -> Reply {
     let mut resources = Vec::new();
     let mut handlers = Vec::new();
     for route in ROUTES.iter().filter(|route| !["describe/", "vlans/{id}/"].contains(&route.path)) {
@@ -25,7 +27,8 @@ pub(super) fn reply(call: &Call) -> Reply {
         handlers.extend(anon.clone());
         resources.push(json!({"name": route.handler, "auth": auth, "anon": anon}));
     }
-    let value = json!({"doc": "MAAS API", "handlers": handlers, "resources": resources, "hash": API_HASH});
+    let hash = api_hash(model.version);
+    let value = json!({"doc": "MAAS API", "handlers": handlers, "resources": resources, "hash": hash});
     let mut reply = Reply::json(&value);
     reply.vary = Some("Cookie");
     reply

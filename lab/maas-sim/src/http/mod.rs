@@ -209,7 +209,7 @@ fn dispatch(model: &mut Model, call: &Call) -> Outcome<Reply> {
     use self::handlers as h;
     match call.action {
         A::Version(_) => Ok(h::misc::version(model)),
-        A::Describe(_) => Ok(describe::reply(call)),
+        A::Describe(_) => Ok(describe::reply(model, call)),
         A::Users(action) => h::users::users(model, call, action),
         A::User(action) => h::users::user(model, call, action),
         A::Account(action) => h::users::account(model, call, action),

@@ -10,8 +10,10 @@ use crate::{
     model::{Refusal, refusal::FieldErrors},
 };
 
-/// Hash of the API's description that MAAS 3.4.10 sends; clients compare it with their cached one.
-pub const API_HASH: &str = "29b8898cd6164c9b0adae16fe79c9932fe40e145";
+/// Hash of the API's description that MAAS 3.4.10 sends.
+const API_HASH: &str = "29b8898cd6164c9b0adae16fe79c9932fe40e145";
+/// The one that MAAS 3.7.3 sends.
+const NEWER_API_HASH: &str = "36763f1444f05f8c565d0292aabefcaa9ece4369";
 
 const JSON: &str = "application/json; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -151,7 +153,7 @@ impl Reply {
     }
 
     /// As an HTTP response. A list of machines must already be rendered.
-    pub fn into_response(self) -> Response<Vec<u8>> {
+    pub fn into_response(self, version: Version) -> Response<Vec<u8>> {
         let body = match self.body {
             ReplyBody::Bytes(bytes) => bytes,
             ReplyBody::Machines(_) => Vec::new(),
@@ -164,7 +166,7 @@ impl Reply {
             headers.insert(header::VARY, HeaderValue::from_static(vary));
         }
         if self.hash {
-            headers.insert(HeaderName::from_static("x-maas-api-hash"), HeaderValue::from_static(API_HASH));
+            headers.insert(HeaderName::from_static("x-maas-api-hash"), HeaderValue::from_static(api_hash(version)));
         }
         for (name, value) in self.headers {
             if let Ok(value) = HeaderValue::from_str(&value) {
@@ -173,6 +175,11 @@ impl Reply {
         }
         response
     }
+}
+
+/// Hash of the API's description; clients compare it with their cached one.
+pub fn api_hash(version: Version) -> &'static str {
+    if version.has(Change::OtherApiHash) { NEWER_API_HASH } else { API_HASH }
 }
 
 /// 3.8 names the missing permission.

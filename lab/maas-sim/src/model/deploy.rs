@@ -2,7 +2,7 @@
 
 use super::{
     Model, Outcome, Refusal, Status,
-    db::{Level, PowerState, ScriptStatus, Table},
+    db::{Image, Level, PowerState, ScriptStatus, Table},
     power::{PowerAction, Then},
     world::Work,
 };
@@ -30,7 +30,10 @@ pub struct DeployRequest {
 impl Model {
     /// `op=deploy`.
     pub fn deploy(&mut self, system_id: &str, user: i64, request: &DeployRequest) -> Outcome<()> {
-        self.check_purpose(user, request)?;
+        // What has no disk can only run from memory.
+        let diskless = self.db.machines.get(system_id).is_some_and(|machine| machine.disks.is_empty());
+        let ephemeral = request.ephemeral || diskless;
+        self.check_purpose(user, request, ephemeral)?;
         let machine = self.machine(system_id)?;
         let status = machine.status;
         if !matches!(status, Status::Ready | Status::Allocated) {
@@ -44,7 +47,7 @@ impl Model {
         }
         let (osystem, series) = self.resolve_series(request.distro_series.as_deref())?;
         let kernel = self.resolve_kernel(&osystem, &series, request.hwe_kernel.as_deref(), &architecture)?;
-        if request.ephemeral && osystem != "ubuntu" && !self.version.has(Change::EphemeralCustom) {
+        if ephemeral && osystem != "ubuntu" && !self.version.has(Change::EphemeralCustom) {
             return Err(Refusal::bad_request("Ephemeral deployments only supported on Ubuntu Bionic 18.04+"));
         }
         self.check_deployable(&osystem, &series, &architecture)?;
@@ -63,7 +66,7 @@ impl Model {
         machine.distro_series = series;
         machine.hwe_kernel = kernel;
         machine.min_hwe_kernel.get_or_insert_default();
-        machine.ephemeral_deploy = request.ephemeral;
+        machine.ephemeral_deploy = ephemeral;
         machine.enable_hw_sync = request.enable_hw_sync;
         machine.becomes_vm_host = request.vm_host;
         machine.enable_kernel_crash_dump = request.enable_kernel_crash_dump;
@@ -74,7 +77,7 @@ impl Model {
     }
 
     /// What the machine is deployed as is checked before its status.
-    fn check_purpose(&self, user: i64, request: &DeployRequest) -> Outcome<()> {
+    fn check_purpose(&self, user: i64, request: &DeployRequest, ephemeral: bool) -> Outcome<()> {
         let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
         if request.install_rackd && !admin {
             // From MAAS's source, not recorded.
@@ -83,7 +86,7 @@ impl Model {
         if request.vm_host && !admin {
             return Err(Refusal::text(403, "Only administratros can deploy VM hosts"));
         }
-        if request.ephemeral && request.vm_host {
+        if ephemeral && request.vm_host {
             return Err(Refusal::bad_request(if self.version.has(Change::EphemeralCustom) {
                 "A machine can not be a VM host if it is deployed to memory."
             } else {
@@ -146,7 +149,11 @@ impl Model {
             .images
             .values()
             .find(|image| image.series == wanted || format!("{}/{}", image.osystem, image.series) == wanted);
-        if let Some(image) = found {
+        if wanted.split('/').count() > 2 {
+            // MAAS does not handle a second slash.
+            return Err(Refusal::crash("too many values to unpack (expected 2)"));
+        }
+        if let Some(image) = found.or_else(|| self.by_short_name(wanted)) {
             return Ok((image.osystem.clone(), image.series.clone()));
         }
         let mut choices: Vec<String> =
@@ -162,6 +169,16 @@ impl Model {
                 choices.join(", ")
             ),
         ))
+    }
+
+    /// The last series of an operating system by its name, or, except of Ubuntu, by the beginning of the series' name.
+    /// From MAAS's source, not recorded.
+    fn by_short_name(&self, wanted: &str) -> Option<&Image> {
+        let (osystem, name) = wanted.split_once('/').unwrap_or(("", wanted));
+        let images = self.db.images.values().filter(|image| osystem.is_empty() || image.osystem == osystem);
+        let is_meant =
+            |image: &&Image| image.osystem == name || (image.osystem != "ubuntu" && image.series.starts_with(name));
+        images.filter(is_meant).max_by_key(|image| &image.series)
     }
 
     fn resolve_kernel(
@@ -197,7 +214,7 @@ impl Model {
             .images
             .values()
             .find(|image| image.series == series)
-            .map_or_else(|| "ga-22.04".to_owned(), super::db::Image::kernel)
+            .map_or_else(|| "ga-22.04".to_owned(), Image::kernel)
     }
 
     /// Whether machines can boot an image: from the racks, or from the region in versions where it serves images.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::ledger::{Effect, MachineChange};
 use crate::model::{Model, Outcome, Refusal, refusal::FormCheck};
+use crate::version::Change;
 
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
 /// MAAS's built-in power drivers; from MAAS's source, not recorded.
@@ -138,11 +139,33 @@ fn swap_size(text: &str, check: &mut FormCheck) -> Outcome<Option<i64>> {
     Ok(bytes)
 }
 
+/// The kernel must be one of a release whose image is there. From MAAS's source, not recorded.
+fn check_min_kernel(model: &Model, form: &Form, check: &mut FormCheck) {
+    let Some(asked) = form.get("min_hwe_kernel").filter(|text| !text.is_empty()) else { return };
+    let release = |kernel: &str| {
+        let of_release = kernel.strip_prefix("ga-").or_else(|| kernel.strip_prefix("hwe-"))?;
+        Some(of_release.split('-').next().unwrap_or(of_release).to_owned())
+    };
+    let wanted = release(asked);
+    if wanted.is_some() && model.db.images.values().any(|image| release(&image.kernel()) == wanted) {
+        return;
+    }
+    check.add(
+        "min_hwe_kernel",
+        if model.version.has(Change::ImagesInRegion) {
+            format!("No kernel matches \">={asked}\" requirement.")
+        } else {
+            format!("{asked} is not a usable kernel.")
+        },
+    );
+}
+
 /// `PUT` of a machine.
 pub(super) fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
     let form = &call.body;
     let mut check = FormCheck::default();
     let fields = read(model, form, &mut check, Some(system_id), true)?;
+    check_min_kernel(model, form, &mut check);
     check.done()?;
     if let Some(name) = &fields.hostname {
         model.rename(system_id, name.split('.').next().unwrap_or(name));

@@ -313,6 +313,11 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     {
         check.add("power_type", format!("Can't set power type to {power_type} without network interfaces"));
     }
+    let is_dpu = model.version.has(Change::DpuShown) && form.checkbox("is_dpu") && form.get("is_dpu") != Some("false");
+    if is_dpu && fields.architecture.as_deref().is_some_and(|text| !text.starts_with("arm64/")) {
+        // From MAAS's source, not recorded.
+        check.add("__all__", "Invalid DPU architecture provided. Only 'arm64' architecture is supported.");
+    }
     check.done()?;
     // Unknown scripts are not reported: the machine is created, but not commissioned.
     let scripts = scripts::check_commissioning(form, true);
