@@ -62,7 +62,7 @@ where
 
 async fn read_kubernetes(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Value>> {
     let (cluster, all) = (&sources.cluster, sources.all_namespaces);
-    let clusters = cluster.any_version("cluster.x-k8s.io", "Cluster", all).await?;
+    let clusters = cluster.any_version("cluster.x-k8s.io", "Cluster", all, None).await?;
     let ours = cluster.ours("MaasCluster", all).await?;
     let machines = cluster.ours("MaasMachine", all).await?;
     let events = cluster.all_events(all).await?;
