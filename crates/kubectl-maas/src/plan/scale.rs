@@ -37,8 +37,8 @@ pub(super) fn scale(desired: &mut Desired, scaling: &str, is_asked: impl Fn(&str
         }
         [] => bail!("--scale {scaling}: there is no group {name}; there are {}", all.join(", ")),
         several => {
-            let names: Vec<String> = several.iter().map(|group| full_name(group)).collect();
-            bail!("--scale {scaling}: this can be {}; write one of them", names.join(" or "))
+            let several: Vec<String> = several.iter().map(|group| full_name(group)).collect();
+            bail!("--scale {scaling}: this can be {}; write one of them", several.join(" or "))
         }
     }
     Ok(())

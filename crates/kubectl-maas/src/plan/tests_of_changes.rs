@@ -196,7 +196,7 @@ fn a_topology_is_planned_with_the_objects_that_clusterctl_writes_and_unknown_wit
     let same = only("Cluster", &|it| it["spec"]["topology"] = topology("maas", "v1.36.0"));
     assert!(told(&same).unplanned.is_empty());
     let other = only("Cluster", &|it| {
-        it["spec"]["topology"] = json!({"class": "maas", "workers": {"machineDeployments": [{"name": "a"}]}})
+        it["spec"]["topology"] = json!({"class": "maas", "workers": {"machineDeployments": [{"name": "a"}]}});
     });
     assert!(told(&other).unplanned[0].why.contains("clusterctl alpha topology plan"));
     let class = Objects::parse("kind: ClusterClass\nmetadata: {name: maas}\n", "default").unwrap();
