@@ -295,8 +295,8 @@ async fn shows_hosts_and_metal(scene: &Scene, browser: &Browser, folder: &Path) 
 async fn shows_each_metal(metal: &[MachineFacts], browser: &Browser) {
     let mut said: Vec<String> =
         metal.iter().map(|it| format!("{} {}|{}|{}", it.hostname, it.system_id, it.status, it.zone)).collect();
-    let mut zones: BTreeMap<String, u64> = BTreeMap::new();
-    metal.iter().for_each(|machine| *zones.entry(machine.zone.clone()).or_default() += 1);
+    let in_zone = |zone: &str| metal.iter().filter(|it| it.zone == zone).count();
+    let zones: BTreeMap<&str, usize> = metal.iter().map(|it| (it.zone.as_str(), in_zone(&it.zone))).collect();
     said.sort();
     let rows = "return [...document.querySelectorAll('tr[data-row]')].map(it => [0, 2, 3].map(cell => it.cells[cell].textContent).join('|')).sort()";
     let counts = "const zones = {}; for (const row of document.querySelectorAll('tr[data-place]')) { \
