@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config};
 use serde_json::Value;
@@ -24,6 +24,27 @@ pub struct Access {
     /// The kubeconfig; by default KUBECONFIG, or ~/.kube/config.
     #[arg(long, value_name = "FILE", global = true)]
     pub kubeconfig: Option<PathBuf>,
+}
+
+impl Access {
+    /// Whether nothing leads to a cluster: none is named, no kubeconfig is there or it is empty, and this is no pod.
+    pub fn leads_nowhere(&self) -> bool {
+        let named = self.context.is_some() || self.kubeconfig.is_some();
+        let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        let is_absent = match Kubeconfig::read() {
+            Ok(file) => file.clusters.is_empty() && file.contexts.is_empty(),
+            Err(KubeconfigError::FindPath) => true,
+            Err(KubeconfigError::ReadConfig(error, _)) => error.kind() == std::io::ErrorKind::NotFound,
+            Err(_) => false,
+        };
+        !named && !is_pod && is_absent
+    }
+
+    /// The names of the contexts of the kubeconfig.
+    pub fn contexts(&self) -> Vec<String> {
+        let file = self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        file.map(|file| file.contexts.into_iter().map(|context| context.name).collect()).unwrap_or_default()
+    }
 }
 
 pub struct Cluster {
@@ -73,19 +94,32 @@ impl Cluster {
     pub async fn ours(&self, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace).list(&ListParams::default()).await;
-        with_kind(found.map_err(|error| with_hint("list", kind, namespace, error))?.items, kind)
+        with_kind(
+            found.map_err(|error| with_hint("list", kind, namespace, error))?.items,
+            &format!("{INFRASTRUCTURE}/v1beta1"),
+            kind,
+        )
     }
 
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Objects of a kind of Cluster API in the preferred served version. A kind that is not served has no objects.
-    pub async fn any_version(&self, group: &str, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
+    /// Objects of a kind of Cluster API in a served version, the preferred one if that is served. A kind that is not
+    /// served has no objects.
+    pub async fn any_version(
+        &self,
+        group: &str,
+        kind: &str,
+        all: bool,
+        preferred: Option<&str>,
+    ) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
-        for version in capmaas_api::capi::VERSIONS {
+        let known = capmaas_api::capi::VERSIONS;
+        let preferred = known.into_iter().filter(|version| Some(*version) == preferred);
+        for version in preferred.chain(known) {
             match self.api(group, version, kind, namespace).list(&ListParams::default()).await {
-                Ok(found) => return with_kind(found.items, kind),
+                Ok(found) => return with_kind(found.items, &format!("{group}/{version}"), kind),
                 Err(kube::Error::Api(status)) if is_absent(&status) => {}
                 Err(error) => return Err(with_hint("list", kind, namespace, error)),
             }
@@ -162,10 +196,11 @@ impl Cluster {
     }
 }
 
-/// The items of a list, each with the kind, which a list omits.
-fn with_kind(objects: Vec<DynamicObject>, kind: &str) -> anyhow::Result<Vec<Value>> {
+/// The items of a list, each with the version and the kind, which a list may omit.
+fn with_kind(objects: Vec<DynamicObject>, version: &str, kind: &str) -> anyhow::Result<Vec<Value>> {
     let mut all = values(objects)?;
     for object in &mut all {
+        object["apiVersion"] = version.into();
         object["kind"] = kind.into();
     }
     Ok(all)

@@ -1,12 +1,12 @@
 //! Shell completion: for the program by itself, and in kubectl's protocol for plugins.
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueHint};
 
 /// The program that kubectl runs for completions of `kubectl maas`; it has to be on the PATH as
 /// `kubectl_complete-maas`.
 pub const KUBECTL: &str = "#!/bin/sh\nexec kubectl maas __complete \"$@\"\n";
 
-/// Names that have to be looked up in Kubernetes.
+/// Names that have to be looked up, most of them in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     Machines,
@@ -14,6 +14,8 @@ pub enum Names {
     Hosts,
     Clusters,
     Namespaces,
+    /// Contexts of the kubeconfig.
+    Contexts,
 }
 
 /// What can follow some words.
@@ -51,7 +53,8 @@ impl Candidates {
         let mut candidates = Self { begin: last.to_owned(), ..Self::default() };
         if let Some(argument) = value_of {
             candidates.add_values(argument);
-            candidates.files = candidates.found.is_empty() && candidates.names.is_none();
+            candidates.files =
+                matches!(argument.get_value_hint(), ValueHint::AnyPath | ValueHint::FilePath | ValueHint::DirPath);
         } else if last.starts_with('-') {
             let all = at.get_arguments().chain(command.get_arguments()).filter(|argument| !argument.is_hide_set());
             candidates.found.extend(all.filter_map(|argument| Some(format!("--{}", argument.get_long()?))));
@@ -73,6 +76,7 @@ impl Candidates {
             "host" => Some(Names::Hosts),
             "clusters" => Some(Names::Clusters),
             "namespace" => Some(Names::Namespaces),
+            "context" => Some(Names::Contexts),
             _ => self.names,
         };
     }
@@ -97,11 +101,12 @@ mod tests {
     fn command() -> Command {
         let output = Arg::new("output").long("output").short('o').value_parser(["json", "yaml"]).global(true);
         let all = Arg::new("all").long("all").action(ArgAction::SetTrue);
-        let file = Arg::new("file").long("filename").short('f');
+        let file = Arg::new("file").long("filename").short('f').value_hint(ValueHint::AnyPath);
+        let scale = Arg::new("scale").long("scale");
         Command::new("maas")
             .arg(output)
             .subcommand(Command::new("machines").about("All of them").arg(all))
-            .subcommand(Command::new("plan").arg(file))
+            .subcommand(Command::new("plan").arg(file).arg(scale))
             .subcommand(Command::new("explain").arg(Arg::new("machine")))
             .subcommand(Command::new("__complete").hide(true))
     }
@@ -121,6 +126,7 @@ mod tests {
         assert_eq!(after(&["machines", "--"]), "--all\n--output\n:4\n");
         assert_eq!(after(&["machines", "-o", "j"]), "json\n:4\n");
         assert_eq!(after(&["plan", "-f", ""]), ":0\n", "a file follows");
+        assert_eq!(after(&["plan", "--scale", ""]), ":4\n", "no file follows");
         assert_eq!(after(&["machines", "--all", "x"]), ":4\n");
     }
 

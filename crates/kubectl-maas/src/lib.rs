@@ -13,6 +13,7 @@ pub mod output;
 pub mod plan;
 mod table;
 pub mod ui;
+mod yaml;
 
 use serde_json::Value;
 

@@ -1,5 +1,6 @@
 //! `kubectl maas machines`: the state of each machine and what it waits for.
 
+use capmaas_api::names::CLUSTER_NAME_LABEL;
 use serde_json::{Value, json};
 
 use crate::{condition, table::table, text};
@@ -77,20 +78,14 @@ pub fn render(machines: &[Value], all_namespaces: bool, wide: bool) -> String {
     let rows: Vec<Vec<String>> = machines
         .iter()
         .map(|machine| {
-            let either = |one: &str, other: &str| {
-                let found = text(machine, one);
-                if found.is_empty() { text(machine, other).to_owned() } else { found.to_owned() }
-            };
             let mut row = Vec::new();
             if all_namespaces {
                 row.push(text(machine, "/metadata/namespace").to_owned());
             }
             row.push(text(machine, "/metadata/name").to_owned());
-            row.push(
-                machine["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"].as_str().unwrap_or_default().to_owned(),
-            );
-            row.push(either("/status/hostname", "/spec/systemID"));
-            row.push(either("/status/failureDomain", "/spec/failureDomain"));
+            row.push(cluster(machine).to_owned());
+            row.push(either(machine, "/status/hostname", "/spec/systemID").to_owned());
+            row.push(zone(machine).to_owned());
             row.push(text(machine, "/status/lxdHost").to_owned());
             row.push(text(machine, "/status/machineState").to_owned());
             if wide {
@@ -110,18 +105,41 @@ pub fn render(machines: &[Value], all_namespaces: bool, wide: bool) -> String {
     table(&titles[usize::from(!all_namespaces)..], &rows)
 }
 
-/// The same for programs.
+/// The same for programs; what a machine does not have is null.
 pub fn to_json(machines: &[Value]) -> Value {
+    let some = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     let one = |machine: &Value| {
+        let at = |pointer: &str| some(text(machine, pointer));
         json!({
             "namespace": machine["metadata"]["namespace"],
             "name": machine["metadata"]["name"],
+            "cluster": some(cluster(machine)),
             "hostname": machine["status"]["hostname"],
+            "systemID": at("/spec/systemID"),
+            "providerID": at("/spec/providerID"),
+            "zone": some(zone(machine)),
+            "lxdHost": at("/status/lxdHost"),
+            "image": at("/spec/image"),
+            "created": at("/metadata/creationTimestamp"),
             "state": machine["status"]["machineState"],
             "waitsFor": waits_for(machine),
+            "since": waits_since(machine),
         })
     };
     machines.iter().map(one).collect()
+}
+
+fn either<'a>(machine: &'a Value, one: &str, other: &str) -> &'a str {
+    let found = text(machine, one);
+    if found.is_empty() { text(machine, other) } else { found }
+}
+
+fn zone(machine: &Value) -> &str {
+    either(machine, "/status/failureDomain", "/spec/failureDomain")
+}
+
+fn cluster(machine: &Value) -> &str {
+    machine["metadata"]["labels"][CLUSTER_NAME_LABEL].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -156,5 +174,26 @@ mod tests {
             "NAME   CLUSTER   MACHINE   ZONE   LXD HOST   STATE       WAITS FOR\n\
              m1     c1        big-cat                     Deploying   nothing\n"
         );
+    }
+
+    #[test]
+    fn programs_are_told_what_the_wide_table_shows() {
+        let mut object = machine(&json!([
+            {"type": "MachineDeployed", "status": "False", "reason": "MachineDeploying", "message": "MAAS deploys it",
+             "lastTransitionTime": "2026-11-15T09:00:00Z"},
+        ]));
+        object["spec"] =
+            json!({"systemID": "abc", "providerID": "maas://az1/abc", "image": "jammy", "failureDomain": "az1"});
+        object["metadata"]["creationTimestamp"] = json!("2026-11-15T08:00:00Z");
+        object["status"]["lxdHost"] = json!("h1");
+        let wanted = json!({
+            "namespace": "a", "name": "m1", "cluster": "c1", "hostname": "big-cat", "systemID": "abc",
+            "providerID": "maas://az1/abc", "zone": "az1", "lxdHost": "h1", "image": "jammy",
+            "created": "2026-11-15T08:00:00Z", "state": "Deploying", "waitsFor": "MachineDeploying: MAAS deploys it",
+            "since": "2026-11-15T09:00:00Z",
+        });
+        assert_eq!(to_json(&[object]), json!([wanted]));
+        let bare = to_json(&[machine(&json!([{"type": "Ready", "status": "True"}]))]);
+        assert_eq!((&bare[0]["lxdHost"], &bare[0]["since"]), (&Value::Null, &Value::Null));
     }
 }

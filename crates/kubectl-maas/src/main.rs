@@ -138,7 +138,7 @@ struct PlanArgs {
     /// Existing clusters; without any, and without a file, all of the namespace.
     clusters: Vec<String>,
     /// Manifests to plan, as kubectl apply would take them: files or folders; - is standard input.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = clap::ValueHint::AnyPath)]
     filename: Vec<String>,
     /// Replace every machine, as an upgrade does.
     #[arg(long)]
@@ -277,36 +277,35 @@ async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
     Ok(report.is_good())
 }
 
-async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<Option<bool>> {
+/// What to plan with: the objects of Kubernetes, overlaid with those of files.
+async fn planned_objects(cli: &Cli, filename: &[String]) -> anyhow::Result<Objects> {
     let cluster = Cluster::connect(&cli.access).await;
+    if filename.is_empty() {
+        return Objects::of_cluster(&cluster?, cli.all_namespaces, None).await;
+    }
     let namespace = match &cluster {
         Ok(cluster) => cluster.namespace().to_owned(),
         Err(_) => cli.access.namespace.clone().unwrap_or_else(|| "default".to_owned()),
     };
-    let mut file = None;
-    for path in &arguments.filename {
-        file = Some(file.unwrap_or_else(Objects::default).overlaid(&Objects::read(path, &namespace)?));
-    }
+    let file = Objects::read(filename, &namespace)?;
+    // What runs already would be taken for free, so a cluster that cannot be read is not one without machines.
     let there = match cluster {
-        Ok(cluster) => Objects::of_cluster(&cluster, cli.all_namespaces).await,
-        Err(error) => Err(error),
-    };
-    let there = match (there, &file) {
-        (Ok(there), _) => there,
-        (Err(error), None) => return Err(error),
-        (Err(error), Some(_)) => {
+        Ok(cluster) => Objects::of_cluster(&cluster, cli.all_namespaces, Some(&file))
+            .await
+            .context("KUBECONFIG=/dev/null plans as if nothing were there yet; Kubernetes cannot be read")?,
+        Err(error) if cli.access.leads_nowhere() => {
             eprintln!("kubectl maas: {error:#}; planning as if Kubernetes had no machines yet");
             Objects::default()
         }
+        Err(error) => return Err(error),
     };
-    let objects = match &file {
-        Some(file) => there.overlaid(file),
-        None => there,
-    };
-    let desired = plan::desired(&objects);
+    Ok(there.overlaid(&file))
+}
+
+async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<Option<bool>> {
+    let desired = plan::desired(&planned_objects(cli, &arguments.filename).await?);
     let inventory = if let Some(path) = &arguments.inventory {
-        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        Inventory::parse(&text).with_context(|| path.display().to_string())?
+        Inventory::read(path)?
     } else {
         let client = cli.maas.client()?.ok_or_else(no_maas)?;
         let mut inventory = inventory::read(&client, Addresses::Kept).await.map_err(with_hint)?;
@@ -335,6 +334,9 @@ async fn complete(words: &[String]) -> String {
     let so_far = std::iter::once("kubectl-maas").chain(words.iter().map(String::as_str));
     let flags = Cli::command().ignore_errors(true).try_get_matches_from(so_far).ok();
     let access = flags.and_then(|flags| Access::from_arg_matches(&flags).ok()).unwrap_or_default();
+    if names == Names::Contexts {
+        return candidates.render(access.contexts());
+    }
     let ask = async {
         let cluster = Cluster::connect(&access).await.ok()?;
         match names {
@@ -344,8 +346,9 @@ async fn complete(words: &[String]) -> String {
                 machines.retain(maintenance::is_metal);
                 Some(machines)
             }
-            Names::Clusters => cluster.any_version("cluster.x-k8s.io", "Cluster", false).await.ok(),
+            Names::Clusters => cluster.any_version("cluster.x-k8s.io", "Cluster", false, None).await.ok(),
             Names::Namespaces => cluster.namespaces().await.ok(),
+            Names::Contexts => None,
         }
     };
     let found = tokio::time::timeout(PATIENCE, ask).await.ok().flatten().unwrap_or_default();

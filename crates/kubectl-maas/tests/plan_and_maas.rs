@@ -3,11 +3,12 @@
 //! original.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_core::forecast::{Action, Forecast, Group, Role, Server, forecast};
 use capmaas_core::intent::{Intent, Metal, Vm};
 use capmaas_core::machine::Constraints;
+use capmaas_core::placement::{Demand, Sibling, place};
 use jiff::Timestamp;
 use kubectl_maas::inventory::{self, Addresses, Inventory};
 use maas_client::transport::in_process;
@@ -88,18 +89,41 @@ prop_compose! {
 
 prop_compose! {
     fn host()(
-        zone in one_of(&ZONES), cores in 1..9i64, memory in 1..9i64, disk in 1..9i64, ratio in 1..4u8,
+        zone in one_of(&ZONES), pool in one_of(&POOLS), tags in proptest::sample::subsequence(&TAGS[..2], 0..=2),
+        cores in 1..9i64, memory in 1..9i64, disk in 1..9i64, ratio in 1..4u8,
         used in proptest::collection::vec((1..3i64, 1..3i64, 1..3i64), 0..3),
     ) -> (Value, Value, Vec<Value>) {
         let lxd = json!({"cores": cores, "memory": memory * 2048,
                          "storage_pools": [{"name": "default", "total": disk * 50_000_000_000}]});
-        let host = json!({"zone": zone, "cpu_over_commit_ratio": f64::from(ratio) / 2.0, "memory_over_commit_ratio": 1.5});
+        let host = json!({"zone": zone, "pool": pool, "tags": tags, "cpu_over_commit_ratio": f64::from(ratio) / 2.0, "memory_over_commit_ratio": 1.5});
         let vms = used.iter().map(|(cores, memory, disk)| {
             json!({"cpu_count": cores, "memory": memory * 1024, "disks": [{"size": disk * 10_000_000_000, "pool": "default"}],
                    "status": "Deployed", "owner": "alice", "zone": zone})
         });
         (lxd, host, vms.collect())
     }
+}
+
+prop_compose! {
+    fn vm()(
+        zone in proptest::option::weighted(0.3, one_of(&ZONES)), pool in proptest::option::weighted(0.3, one_of(&POOLS)),
+        tags in prop_oneof![3 => Just(vec![]), 1 => proptest::sample::subsequence(&TAGS[..2], 1..=2)],
+        cores in 1..4u32, memory in 1..4u32, disk in 1..4u32,
+    ) -> Vm {
+        Vm {
+            cores, memory: memory * 1024, disk: disk * 20, image: "jammy".into(),
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            pool: pool.map(str::to_owned), zone: zone.map(str::to_owned), ..Vm::default()
+        }
+    }
+}
+
+/// The host that the manager would choose for another VM, as MAAS is now.
+async fn chosen(client: &Client, vm: &Vm, siblings: &[Sibling]) -> Option<Sibling> {
+    let now = inventory::view(&inventory::read(client, Addresses::MadeUp).await.unwrap());
+    let demand = Demand { vm, zone: vm.zone.as_deref(), failed: &BTreeSet::new() };
+    let choice = place(&demand, &now.hosts, &[], siblings).choice.ok()?;
+    Some(Sibling { host: Some(choice.host), zone: choice.zone.map(|zone| zone.name) })
 }
 
 fn with(mut object: Value, more: &Value) -> Value {
@@ -201,31 +225,40 @@ proptest! {
     }
 
     #[test]
-    fn maas_composes_exactly_the_vms_that_the_plan_places(
-        hosts in proptest::collection::vec(host(), 0..4), cores in 1..4u32, memory in 1..4u32, disk in 1..4u32
+    fn each_vm_is_composed_on_the_host_that_the_plan_names_and_the_manager_chooses(
+        hosts in proptest::collection::vec(host(), 0..5), vm in vm()
     ) {
         let simulator = arranged(&[], &hosts);
         let client = client(&simulator);
-        let vm = Vm { cores, memory: memory * 1024, disk: disk * 20, image: "jammy".into(), ..Vm::default() };
         block_on(async {
             let inventory = inventory::read(&client, Addresses::MadeUp).await.unwrap();
             let answer = planned(&inventory, Intent::Vm(Box::new(vm.clone())), 30);
             let compose = |host: i64| {
                 let client = client.clone();
-                async move {
-                    let disk = ComposeDisk { label: "root".into(), gigabytes: disk * 20, pool: Some("default".into()) };
-                    let request = Compose { cores: Some(cores), memory_mib: Some(memory * 1024), disks: vec![disk], ..Compose::default() };
-                    client.vm_hosts().compose(host, &request).await
-                }
+                let disk = ComposeDisk { label: "root".into(), gigabytes: vm.disk, pool: Some("default".into()) };
+                let request =
+                    Compose { cores: Some(vm.cores), memory_mib: Some(vm.memory), disks: vec![disk], ..Compose::default() };
+                async move { client.vm_hosts().compose(host, &request).await }
             };
+            let mut siblings = Vec::new();
             for step in &answer.steps {
                 if let Action::Create(Server::Vm(placement)) = &step.action {
-                    let choice = placement.choice.as_ref().unwrap();
-                    compose(choice.host).await.unwrap_or_else(|error| panic!("on {}: {error}", choice.name));
+                    let named = placement.choice.as_ref().unwrap();
+                    let sibling = chosen(&client, &vm, &siblings).await.unwrap();
+                    assert_eq!(sibling.host, Some(named.host), "{} is planned on {}", step.machine, named.name);
+                    compose(named.host).await.unwrap_or_else(|error| panic!("on {}: {error}", named.name));
+                    siblings.push(sibling);
                 }
             }
             assert!(!answer.fits(), "no host has room for thirty");
-            for host in client.vm_hosts().list().await.unwrap() {
+            assert!(chosen(&client, &vm, &siblings).await.is_none(), "the plan says that no host is left");
+            let suits = |host: &maas_client::VmHost| {
+                let is = |wanted: &Option<String>, has: Option<&String>| wanted.as_ref().is_none_or(|it| Some(it) == has);
+                is(&vm.zone, host.zone.as_ref().map(|zone| &zone.name))
+                    && is(&vm.pool, host.pool.as_ref().map(|pool| &pool.name))
+                    && vm.tags.iter().all(|tag| host.tags.contains(tag))
+            };
+            for host in client.vm_hosts().list().await.unwrap().iter().filter(|host| suits(host)) {
                 assert!(compose(host.id).await.is_err(), "the plan says that {:?} is full", host.name);
             }
         });

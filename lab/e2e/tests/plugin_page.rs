@@ -3,14 +3,14 @@
 //! happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use capmaas_e2e::browser::Browser;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::lxd_hosts::vm;
-use capmaas_e2e::maas::ZONES;
+use capmaas_e2e::maas::{MachineFacts, ZONES};
 use capmaas_e2e::page::Page;
 use capmaas_e2e::scene::Scene;
 use capmaas_e2e::{eventually, install_crds};
@@ -134,23 +134,26 @@ async fn shows_the_machines(scene: &Scene, plan: &ClusterPlan, browser: &Browser
     assert_eq!(shown, said);
 }
 
-/// The VMs are on the hosts and the workers on the machines that the plan named.
+/// The VMs are on the hosts and the workers on the machines that the plan named, as many times as it named them.
 fn came_true(scene: &Scene, planned: &Value) {
     let steps = planned["steps"].as_array().unwrap();
-    let named = |pointer: &str| -> BTreeSet<String> {
-        steps.iter().filter_map(|step| Some(step.pointer(pointer)?.as_str()?.to_owned())).collect()
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
     };
-    let hosts: BTreeSet<String> = scene.maas.vms().into_iter().map(|vm| vm.host).collect();
-    assert_eq!(named("/vm/host"), hosts);
+    let named = |pointer: &str| {
+        sorted(steps.iter().filter_map(|step| Some(step.pointer(pointer)?.as_str()?.to_owned())).collect())
+    };
+    assert_eq!(named("/vm/host"), sorted(scene.maas.vms().into_iter().map(|vm| vm.host).collect()));
     let hosts_and_vms: BTreeSet<String> = scene.maas.vms().into_iter().map(|vm| vm.system_id).collect();
-    let metal: BTreeSet<String> = scene
+    let metal = scene
         .maas
         .taken()
         .into_iter()
         .filter(|machine| !hosts_and_vms.contains(&machine.system_id) && !machine.hostname.starts_with("host-"))
         .map(|machine| machine.system_id)
         .collect();
-    assert_eq!(named("/metal/systemID"), metal);
+    assert_eq!(named("/metal/systemID"), sorted(metal));
 }
 
 /// A machine's history, and why its host was chosen, opened by keyboard alone.
@@ -276,6 +279,7 @@ async fn shows_hosts_and_metal(scene: &Scene, browser: &Browser, folder: &Path) 
     })
     .await
     .unwrap();
+    shows_each_metal(&metal, browser).await;
     is_readable(browser, "metal in the dark").await;
     browser.screenshot(&folder.join("page-metal.png")).await.unwrap();
     browser.run("document.querySelector('[data-only=by][data-value=tag]').click()").await.unwrap();
@@ -287,16 +291,55 @@ async fn shows_hosts_and_metal(scene: &Scene, browser: &Browser, folder: &Path) 
     browser.until("the one that is broken", rows).await.unwrap();
 }
 
+/// Every machine has its row with its state and zone, and the summary counts them by zone.
+async fn shows_each_metal(metal: &[MachineFacts], browser: &Browser) {
+    let mut said: Vec<String> =
+        metal.iter().map(|it| format!("{} {}|{}|{}", it.hostname, it.system_id, it.status, it.zone)).collect();
+    let in_zone = |zone: &str| metal.iter().filter(|it| it.zone == zone).count();
+    let zones: BTreeMap<&str, usize> = metal.iter().map(|it| (it.zone.as_str(), in_zone(&it.zone))).collect();
+    said.sort();
+    let rows = "return [...document.querySelectorAll('tr[data-row]')].map(it => [0, 2, 3].map(cell => it.cells[cell].textContent).join('|')).sort()";
+    let counts = "const zones = {}; for (const row of document.querySelectorAll('tr[data-place]')) { \
+                  const zone = row.dataset.place.split(' ')[0]; zones[zone] = (zones[zone] ?? 0) + Number(row.cells[7].textContent); } return zones";
+    eventually("each machine as MAAS has it", || async {
+        let shown = strings(browser.run(rows).await?);
+        ensure!(shown == said, "{shown:?} instead of {said:?}");
+        let counted = browser.run(counts).await?;
+        ensure!(counted == json!(zones), "{counted} instead of {zones:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 async fn shows_events(scene: &Scene, browser: &Browser) {
     browser.press("4").await.unwrap();
-    let listed = scene.testbed.kubectl(["get", "events.events.k8s.io", "-n", "default", "-o", "json"]).await.unwrap();
-    let listed: Value = serde_json::from_str(&listed).unwrap();
     let ours =
         |event: &&Value| event["regarding"]["apiVersion"].as_str().is_some_and(|it| it.contains("cluster.x-k8s.io/"));
-    let count = listed["items"].as_array().unwrap().iter().filter(ours).count().min(300);
-    assert!(count > 5);
-    let script = format!("return document.querySelectorAll('tr[data-row]').length >= {count}");
-    browser.until("all events", &script).await.unwrap();
+    let row = |event: &Value| {
+        let word = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let about = format!("{} {}/{}", word("/regarding/kind"), word("/regarding/namespace"), word("/regarding/name"));
+        [word("/reason"), word("/note"), about]
+    };
+    let script = "return [...document.querySelectorAll('tr[data-row]')].map(it => \
+                  [it.cells[1].firstElementChild.textContent, it.cells[2].textContent, it.cells[3].textContent])";
+    // Events go on while they are read, and the page has the newest three hundred.
+    eventually("events as Kubernetes has them", || async {
+        let listed = scene.testbed.kubectl(["get", "events.events.k8s.io", "-n", "default", "-o", "json"]).await?;
+        let listed: Value = serde_json::from_str(&listed)?;
+        let mut said: Vec<[String; 3]> =
+            listed["items"].as_array().into_iter().flatten().filter(ours).map(row).collect();
+        let mut shown: Vec<[String; 3]> = serde_json::from_value(browser.run(script).await?)?;
+        ensure!(said.len() > 5 && shown.len() == said.len().min(300), "{} of {}", shown.len(), said.len());
+        said.sort();
+        shown.sort();
+        let foreign: Vec<_> = shown.iter().filter(|row| said.binary_search(row).is_err()).collect();
+        ensure!(foreign.is_empty(), "Kubernetes has no {foreign:?}");
+        ensure!(said.len() > 300 || shown == said, "{shown:?} instead of {said:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
     is_readable(browser, "events in the dark").await;
     browser.press("d").await.unwrap();
     browser.press("d").await.unwrap();

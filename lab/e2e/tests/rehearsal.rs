@@ -2,7 +2,6 @@
 //! file, and the cluster that our manager creates there has the machines that the plan named.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use capmaas_e2e::cluster::ClusterPlan;
@@ -67,14 +66,19 @@ async fn a_cluster_on_an_exported_inventory_gets_what_the_plan_named() {
     scene.testbed.apply_objects(plan.objects(&expected)).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
     let steps = planned["steps"].as_array().unwrap();
-    let named = |pointer: &str| -> BTreeSet<String> {
-        steps.iter().filter_map(|step| Some(step.pointer(pointer)?.as_str()?.to_owned())).collect()
+    // As many times as the plan names them.
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    let named = |pointer: &str| {
+        sorted(steps.iter().filter_map(|step| Some(step.pointer(pointer)?.as_str()?.to_owned())).collect())
     };
     let vms = scene.maas.vms();
-    assert_eq!(named("/vm/host"), vms.iter().map(|vm| vm.host.clone()).collect());
+    assert_eq!(named("/vm/host"), sorted(vms.iter().map(|vm| vm.host.clone()).collect()));
     let is_vm = |id: &String| vms.iter().any(|vm| vm.system_id == *id);
     let workers = scene.maas.taken().into_iter().map(|machine| machine.system_id).filter(|id| !is_vm(id));
-    assert_eq!(named("/metal/systemID"), workers.collect());
+    assert_eq!(named("/metal/systemID"), sorted(workers.collect()));
     scene.objects(&plan, "Cluster").unwrap().delete(&plan.name).await.unwrap();
     scene.wait_gone(&plan).await.unwrap();
     scene.stop().await;

@@ -8,7 +8,12 @@
 mod read;
 mod view;
 
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
+
+use crate::yaml;
 
 pub use read::{Addresses, read, read_projects};
 pub use view::view;
@@ -305,7 +310,17 @@ pub struct VmHost {
 
 impl Inventory {
     pub fn parse(text: &str) -> anyhow::Result<Self> {
-        serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("this is not an inventory: {error}"))
+        yaml::document(text).map_err(|error| anyhow::anyhow!("this is not an inventory: {error}"))
+    }
+
+    /// Reads a file. One without machines and VM hosts is taken for another kind of file, not for an empty data centre.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let inventory = Self::parse(&text).with_context(|| path.display().to_string())?;
+        if inventory.machines.is_empty() && inventory.vm_hosts.is_empty() {
+            bail!("{}: this is not an inventory: it has neither machines nor vm_hosts", path.display());
+        }
+        Ok(inventory)
     }
 
     /// In JSON, which is YAML as well, so that whoever reads an inventory reads it.
@@ -316,5 +331,39 @@ impl Inventory {
     pub fn to_yaml(&self) -> anyhow::Result<String> {
         let header = "# Written by `kubectl maas export`. Start maas-sim with --inventory, or plan with kubectl maas plan --inventory.\n";
         Ok(format!("{header}{}", serde_saphyr::to_string(self)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_wide_machines_are_read_in_either_form() {
+        let interface =
+            |number: usize| Interface { name: format!("eth{number}"), vlan: Some(1), ..Interface::default() };
+        let machine = |number: usize| Machine {
+            hostname: Some(format!("m{number}")),
+            tags: (0..40).map(|tag| format!("tag-{tag}")).collect(),
+            disks: Some((0..24).map(|disk| Disk::InPool { size: disk, pool: Some("default".into()) }).collect()),
+            interfaces: Some((0..40).map(interface).collect()),
+            ..Machine::default()
+        };
+        let inventory = Inventory { machines: (0..1000).map(machine).collect(), ..Inventory::default() };
+        for text in [inventory.to_yaml().unwrap(), inventory.to_json().unwrap()] {
+            assert!(Inventory::parse(&text).unwrap() == inventory);
+        }
+    }
+
+    #[test]
+    fn another_file_is_not_an_empty_data_centre() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for text in ["kind: Cluster\nmetadata: {name: c}\n", "zones: [{name: az1}]\n", "{}"] {
+            std::fs::write(file.path(), text).unwrap();
+            let error = Inventory::read(file.path()).unwrap_err().to_string();
+            assert!(error.contains("neither machines nor vm_hosts"), "{error}");
+        }
+        std::fs::write(file.path(), "machines: [{hostname: a}]\n").unwrap();
+        assert_eq!(Inventory::read(file.path()).unwrap().machines.len(), 1);
     }
 }

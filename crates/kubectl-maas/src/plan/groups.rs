@@ -1,8 +1,7 @@
 //! The desired state of Cluster API objects as groups of machines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::bail;
 use capmaas_api::capi::Reference;
 use capmaas_api::names::CONTROL_PLANE_LABEL;
 use capmaas_api::{MaasMachine, MaasMachineSpec, ProviderId};
@@ -11,11 +10,14 @@ use capmaas_core::intent::{self, Problem};
 use capmaas_core::machine::Journal;
 use serde_json::Value;
 
+use super::changes::{self, Change};
 use super::objects::Objects;
+use super::scale;
 use crate::{condition, text};
 
 const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
 const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
+const TOPOLOGY_NAME_LABEL: &str = "topology.cluster.x-k8s.io/deployment-name";
 const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
 /// The groups of all clusters, and notes about them.
@@ -29,6 +31,10 @@ pub struct Desired {
     pub notes: Vec<String>,
     /// What is not planned, so that the answer is unknown.
     pub unplanned: Vec<Unplanned>,
+    /// What topologies call groups, by the full names of these.
+    pub topology_names: BTreeMap<String, String>,
+    /// Why the health checks could not be read.
+    pub checks_unread: Option<String>,
 }
 
 /// Machines that a plan does not cover.
@@ -47,7 +53,17 @@ pub fn desired(objects: &Objects) -> Desired {
         let known = Known { objects, cluster, machines: machines_of(objects, cluster) };
         known.control_plane(&mut desired);
         for deployment in objects.of("MachineDeployment").filter(|it| known.has(it)) {
-            desired.groups.push(known.workers(deployment, DEPLOYMENT_LABEL));
+            let group = known.workers(deployment, DEPLOYMENT_LABEL);
+            if let Some(name) = label(deployment, TOPOLOGY_NAME_LABEL) {
+                desired.topology_names.insert(scale::full_name(&group), name.to_owned());
+            }
+            if known.follows(deployment).is_some() {
+                desired.notes.push(format!(
+                    "Cluster API upgrades {} in {} after the control plane; it is planned with the template that it has now",
+                    group.name, group.cluster
+                ));
+            }
+            desired.groups.push(group);
         }
         let alone = |set: &&Value| known.has(set) && !is_owned(set);
         for set in objects.of("MachineSet").filter(alone) {
@@ -56,6 +72,7 @@ pub fn desired(objects: &Objects) -> Desired {
     }
     desired.unplanned.extend(strays(objects));
     desired.checks = objects.of("MachineHealthCheck").map(|check| health_check(objects, check)).collect();
+    desired.checks_unread.clone_from(&objects.checks_unread);
     desired
 }
 
@@ -147,6 +164,16 @@ impl Known<'_> {
             return;
         };
         let template = template(object);
+        let change = self.objects.before(object).map_or(Change::None, |has| changes::of_control_plane(object, has));
+        // Those of other providers are not read from Kubernetes.
+        if change == Change::Unknown || other.is_some() && !members.is_empty() {
+            let why = format!(
+                "{name}: what else {} changes about its machines is not planned",
+                text(object, "/metadata/name")
+            );
+            desired.unplanned.push(Unplanned { cluster: name.clone(), why });
+        }
+        let is_replaced = |machine: &Value| change == Change::Replaces || changes::is_before_rollout(object, machine);
         let surge = first(
             object,
             &["/spec/rollout/strategy/rollingUpdate/maxSurge", "/spec/rolloutStrategy/rollingUpdate/maxSurge"],
@@ -164,7 +191,7 @@ impl Known<'_> {
             surge,
             unavailable: usize::from(surge == 0),
             rolls: true,
-            members: self.members(&members, template, text(object, "/spec/version")),
+            members: self.members(&members, template, text(object, "/spec/version"), is_replaced),
         });
     }
 
@@ -176,13 +203,45 @@ impl Known<'_> {
     fn topology_to_come(&self, is_made: bool, control_plane: Option<&Value>) -> Option<String> {
         let version = text(self.cluster, "/spec/topology/version");
         let is_old = control_plane.is_some_and(|it| !version.is_empty() && text(it, "/spec/version") != version);
-        (self.has_topology() && (!is_made || is_old)).then(|| {
+        let topology = |cluster: &Value| cluster["spec"]["topology"].clone();
+        let is_new = |has: &Value| changes::differs("topology", &topology(self.cluster), Some(&topology(has)));
+        let class = first(self.cluster, &["/spec/topology/classRef/name", "/spec/topology/class"]);
+        let mut classes = self.objects.of("ClusterClass").map(|it| &it["metadata"]["name"]);
+        let changes = is_old
+            || self.objects.before(self.cluster).is_some_and(is_new)
+            || class.is_some_and(|class| classes.any(|name| name == class));
+        let mut deployments = self.objects.of("MachineDeployment").filter(|it| self.has(it));
+        let is_made_by_clusterctl = control_plane.into_iter().any(|it| self.objects.is_given(it))
+            || deployments.any(|it| self.objects.is_given(it));
+        (self.has_topology() && (!is_made || changes && !is_made_by_clusterctl)).then(|| {
             format!(
                 "{} has a topology, which Cluster API turns into objects: plan with what `clusterctl alpha topology plan \
                  --output-directory` writes, or once the cluster exists",
                 full_name(self.cluster)
             )
         })
+    }
+
+    /// The version that a MachineDeployment of a topology gets after its control plane, which a file upgrades.
+    fn follows(&self, deployment: &Value) -> Option<&str> {
+        let reference: Reference = serde_json::from_value(self.cluster["spec"]["controlPlaneRef"].clone()).ok()?;
+        let control_plane = self.objects.get(&reference.kind, self.namespace(), &reference.name)?;
+        let version = text(control_plane, "/spec/version");
+        let has = text(deployment, "/spec/template/spec/version");
+        let is_upgraded = self.has_topology()
+            && self.objects.is_given(control_plane)
+            && !self.objects.is_given(deployment)
+            && !changes::same_version(version, has);
+        is_upgraded.then_some(version)
+    }
+
+    /// Whether Cluster API replaces a machine of a MachineDeployment or MachineSet because of its template or a time.
+    fn is_replaced(&self, object: &Value, machine: &Value) -> bool {
+        let set = label(machine, SET_LABEL).and_then(|set| self.objects.get("MachineSet", self.namespace(), set));
+        let set = set.filter(|set| !self.objects.is_given(set));
+        let was = set.or_else(|| self.objects.before(object));
+        was.is_some_and(|was| changes::replaces(&object["spec"]["template"]["spec"], &was["spec"]["template"]["spec"]))
+            || changes::is_before_rollout(object, set.unwrap_or(machine))
     }
 
     /// A MachineDeployment or MachineSet.
@@ -196,6 +255,7 @@ impl Known<'_> {
             first(object, &paths.each_ref().map(String::as_str)).cloned()
         };
         let members: Vec<&Value> = self.machines.iter().copied().filter(|it| label(it, of) == Some(name)).collect();
+        let version = self.follows(object).unwrap_or(text(object, "/spec/template/spec/version"));
         let kind = first(object, &["/spec/rollout/strategy/type", "/spec/strategy/type"]).and_then(Value::as_str);
         Group {
             cluster: full_name(self.cluster),
@@ -210,7 +270,7 @@ impl Known<'_> {
             surge: strategy("maxSurge").map_or(1, |it| amount(&it, replicas, true)),
             unavailable: strategy("maxUnavailable").map_or(0, |it| amount(&it, replicas, false)),
             rolls: of == DEPLOYMENT_LABEL && kind != Some("OnDelete"),
-            members: self.members(&members, template, text(object, "/spec/template/spec/version")),
+            members: self.members(&members, template, version, |machine| self.is_replaced(object, machine)),
         }
     }
 
@@ -253,7 +313,15 @@ impl Known<'_> {
         }
     }
 
-    fn members(&self, machines: &[&Value], template: Option<&Value>, version: &str) -> Vec<Member> {
+    /// The machines of a group, and which of them a rollout replaces: `is_replaced` for other reasons than their template
+    /// and version.
+    fn members(
+        &self,
+        machines: &[&Value],
+        template: Option<&Value>,
+        version: &str,
+        is_replaced: impl Fn(&Value) -> bool,
+    ) -> Vec<Member> {
         let wanted = template.map(|it| text(it, "/name")).unwrap_or_default();
         machines
             .iter()
@@ -267,7 +335,9 @@ impl Known<'_> {
                     machine: object.and_then(system_id),
                     zone: zone(machine, object),
                     outdated: from.is_some_and(|from| from != wanted)
-                        || !version.is_empty() && !is.is_empty() && is != version,
+                        || !version.is_empty() && !is.is_empty() && !changes::same_version(is, version)
+                        || condition(machine, "UpToDate").is_some_and(|it| it["status"] == "False")
+                        || is_replaced(machine),
                     leaving: machine["metadata"].get("deletionTimestamp").is_some(),
                     unhealthy: is_unhealthy(machine),
                 }
@@ -354,26 +424,4 @@ fn amount(value: &Value, whole: usize, up: bool) -> usize {
     }
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<usize>().ok());
     percent.map_or(0, |percent| if up { (whole * percent).div_ceil(100) } else { whole * percent / 100 })
-}
-
-/// Changes the replicas of a group: `md-0=5`, or `cluster/md-0=5` if several clusters have a group of that name.
-pub(super) fn scale(groups: &mut [Group], scaling: &str) -> anyhow::Result<()> {
-    let Some((name, count)) = scaling.split_once('=') else {
-        bail!("--scale {scaling}: write GROUP=REPLICAS, such as md-0=5")
-    };
-    let Ok(count) = count.parse::<usize>() else { bail!("--scale {scaling}: {count:?} is not a number of machines") };
-    let is = |group: &&mut Group| {
-        let short = group.cluster.split_once('/').map_or("", |(_, name)| name);
-        group.name == name
-            || format!("{}/{}", group.cluster, group.name) == name
-            || format!("{short}/{}", group.name) == name
-    };
-    let names: Vec<String> = groups.iter().map(|group| format!("{}/{}", group.cluster, group.name)).collect();
-    let mut found: Vec<&mut Group> = groups.iter_mut().filter(is).collect();
-    match found.as_mut_slice() {
-        [group] => group.replicas = count,
-        [] => bail!("--scale {scaling}: there is no group {name}; there are {}", names.join(", ")),
-        _ => bail!("--scale {scaling}: several clusters have a group {name}; write CLUSTER/{name}={count}"),
-    }
-    Ok(())
 }

@@ -1,10 +1,14 @@
 //! `kubectl maas plan`: does a change fit, and what is lost with a rack?
 
+mod changes;
 mod groups;
 mod objects;
 mod render;
+mod scale;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_changes;
 
 use anyhow::bail;
 use capmaas_core::forecast::{self, Action, Fate, Forecast, Group, Impact, Lost};
@@ -57,9 +61,6 @@ pub fn answer(
     if desired.groups.is_empty() && desired.notes.is_empty() && desired.unplanned.is_empty() {
         bail!("there is no cluster to plan here: give manifests with -f, another namespace with -n, or all with -A");
     }
-    for scaling in &question.scale {
-        groups::scale(&mut desired.groups, scaling)?;
-    }
     let is = |cluster: &str, name: &str| cluster == name || cluster.split_once('/').is_some_and(|(_, it)| it == name);
     let names = |cluster: &str| question.clusters.is_empty() || question.clusters.iter().any(|name| is(cluster, name));
     let is_asked = |group: &Group| names(&group.cluster);
@@ -69,6 +70,9 @@ pub fn answer(
         if !clusters.any(|cluster| is(cluster, name)) {
             bail!("there is no cluster {name} with machines to plan; name one as kubectl get clusters shows it");
         }
+    }
+    for scaling in &question.scale {
+        scale::scale(&mut desired, scaling, names)?;
     }
     desired.unplanned.retain(|it| names(&it.cluster));
     // The other groups change nothing, but machines that they still wait for count as demand.
@@ -103,6 +107,12 @@ pub fn answer(
     };
     let mut impacts = forecast::without(inventory, &desired.groups, &desired.checks, &lost, now);
     impacts.retain(|impact| desired.groups.iter().any(|group| is_asked(group) && group.cluster == impact.cluster));
+    if let Some(why) = &desired.checks_unread {
+        desired.unplanned.extend(impacts.iter().map(|impact| Unplanned {
+            cluster: impact.cluster.clone(),
+            why: format!("{}: whether anything replaces its lost machines is unknown: {why}", impact.cluster),
+        }));
+    }
     Ok(Answer { forecast: Forecast::default(), impacts, notes: desired.notes, unplanned: desired.unplanned })
 }
 

@@ -1,6 +1,6 @@
 //! Kubernetes objects to plan with: those of the file take precedence over those of the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -8,26 +8,42 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::text;
+use crate::{text, yaml};
 
 /// Kinds of Cluster API that planning reads from Kubernetes, in whichever version is served, with their groups.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 5] = [
     ("cluster.x-k8s.io", "Cluster"),
     ("cluster.x-k8s.io", "Machine"),
     ("cluster.x-k8s.io", "MachineDeployment"),
     ("cluster.x-k8s.io", "MachineSet"),
-    ("cluster.x-k8s.io", "MachineHealthCheck"),
-    ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane"),
+    ("controlplane.cluster.x-k8s.io", CONTROL_PLANE),
 ];
+const CONTROL_PLANE: &str = "KubeadmControlPlane";
+const HEALTH_CHECK: &str = "MachineHealthCheck";
 const OURS: [&str; 3] = ["MaasCluster", "MaasMachine", "MaasMachineTemplate"];
+/// Kinds that only a file can hold, and that planning at least names in a note.
+const NOTED: [&str; 3] = [HEALTH_CHECK, "MachinePool", "ClusterClass"];
+/// Kinds whose number of machines somebody else may set, an autoscaler for instance.
+const SCALED: [&str; 3] = [CONTROL_PLANE, "MachineDeployment", "MachineSet"];
+/// The folders that `clusterctl alpha topology plan --output-directory` writes.
+const TOPOLOGY_FOLDERS: [&str; 2] = ["created", "modified"];
+
+/// Kind, namespace and name.
+type Key = (String, String, String);
 
 /// Objects by kind, namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
-    all: BTreeMap<(String, String, String), Value>,
+    all: BTreeMap<Key, Value>,
+    /// Those that a file gives.
+    given: BTreeSet<Key>,
+    /// Those that a file replaces, as they are in Kubernetes.
+    before: BTreeMap<Key, Value>,
+    /// Why the health checks could not be read.
+    pub checks_unread: Option<String>,
 }
 
-/// A file itself, or the files that kubectl would read from a directory.
+/// A file itself, or the files that kubectl would read from a directory, and those of a planned topology in it.
 fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -35,6 +51,16 @@ fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut all = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     all.retain(|file| file.extension().is_some_and(|it| ["yaml", "yml", "json"].iter().any(|known| it == *known)));
     all.sort();
+    // clusterctl writes what an object was beside what it becomes.
+    let becomes = |file: &PathBuf| {
+        let original = file.file_name().and_then(|name| name.to_str()?.strip_suffix(".original.yaml"));
+        original.map(|stem| file.with_file_name(format!("{stem}.modified.yaml")))
+    };
+    let known = all.clone();
+    all.retain(|file| becomes(file).is_none_or(|modified| !known.contains(&modified)));
+    for folder in TOPOLOGY_FOLDERS.map(|name| path.join(name)).into_iter().filter(|folder| folder.is_dir()) {
+        all.extend(files(&folder)?);
+    }
     Ok(all)
 }
 
@@ -42,7 +68,7 @@ impl Objects {
     /// Parses manifests; objects without a namespace are in `namespace`.
     pub fn parse(manifests: &str, namespace: &str) -> anyhow::Result<Self> {
         let mut objects = Self::default();
-        let documents: Vec<Value> = serde_saphyr::from_multiple(manifests).context("this is not YAML")?;
+        let documents: Vec<Value> = yaml::documents(manifests).context("this is not YAML")?;
         for document in documents.into_iter().filter(|document| !document.is_null()) {
             let items = match document["items"].as_array() {
                 Some(items) if text(&document, "/kind").ends_with("List") => items.clone(),
@@ -64,8 +90,33 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Reads a file, every manifest of a directory, or standard input for `-`.
-    pub fn read(path: &str, namespace: &str) -> anyhow::Result<Self> {
+    /// Reads files, every manifest of directories, or standard input for `-`. Something that holds no object is an error:
+    /// a program that failed may have written it, and what runs already would be planned instead.
+    pub fn read(paths: &[String], namespace: &str) -> anyhow::Result<Self> {
+        let mut all = Self::default();
+        for path in paths {
+            let objects = Self::read_one(path, namespace)?;
+            if objects.all.is_empty() {
+                let what = match path.as_str() {
+                    "-" => "standard input holds no object: did the program that writes it fail?".to_owned(),
+                    folder if Path::new(folder).is_dir() => {
+                        format!("no .yaml, .yml or .json file in {folder} holds an object; folders in it are not read")
+                    }
+                    file => format!("{file} holds no object"),
+                };
+                bail!("{what}");
+            }
+            all.extend(objects);
+        }
+        if !all.all.keys().any(|(kind, ..)| is_planned(kind)) {
+            let kinds: BTreeSet<&str> = all.all.keys().map(|(kind, ..)| kind.as_str()).collect();
+            let kinds: Vec<&str> = kinds.into_iter().collect();
+            bail!("-f gives nothing that can be planned, only {}", kinds.join(", "));
+        }
+        Ok(all)
+    }
+
+    fn read_one(path: &str, namespace: &str) -> anyhow::Result<Self> {
         if path == "-" {
             let mut manifests = String::new();
             std::io::stdin().read_to_string(&mut manifests).context("reading standard input")?;
@@ -75,16 +126,23 @@ impl Objects {
         for file in files(Path::new(path)).with_context(|| format!("reading {path}"))? {
             let name = file.display().to_string();
             let manifests = std::fs::read_to_string(&file).with_context(|| format!("reading {name}"))?;
-            objects = objects.overlaid(&Self::parse(&manifests, namespace).context(name)?);
+            objects.extend(Self::parse(&manifests, namespace).context(name)?);
         }
         Ok(objects)
     }
 
-    /// Objects of a management cluster, in the namespace or in all.
-    pub async fn of_cluster(cluster: &Cluster, all: bool) -> anyhow::Result<Self> {
+    /// Adds objects; of two with the same name the last is taken, as kubectl applies them in order.
+    fn extend(&mut self, more: Self) {
+        self.all.extend(more.all);
+    }
+
+    /// Objects of a management cluster, in the namespace or in all, to be compared with a file.
+    pub async fn of_cluster(cluster: &Cluster, all: bool, file: Option<&Self>) -> anyhow::Result<Self> {
         let mut objects = Self::default();
         for (group, kind) in KINDS {
-            for object in cluster.any_version(group, kind, all).await? {
+            // Its fields have other names in another version, and the API server converts them.
+            let written = file.filter(|_| kind == CONTROL_PLANE).and_then(|file| file.of(kind).next());
+            for object in cluster.any_version(group, kind, all, written.map(version)).await? {
                 objects.put(object);
             }
         }
@@ -93,32 +151,52 @@ impl Objects {
                 objects.put(object);
             }
         }
+        match cluster.any_version("cluster.x-k8s.io", HEALTH_CHECK, all, None).await {
+            Ok(checks) => checks.into_iter().for_each(|check| objects.put(check)),
+            Err(error) => objects.checks_unread = Some(format!("{error:#}")),
+        }
         Ok(objects)
     }
 
     fn put(&mut self, object: Value) {
-        let part = |pointer: &str| text(&object, pointer).to_owned();
-        self.all.insert((part("/kind"), part("/metadata/namespace"), part("/metadata/name")), object);
+        self.all.insert(key(&object), object);
     }
 
-    /// These objects, overlaid with those of a file. Fields that the file omits from a spec are not kept: it is what
-    /// would be applied.
+    /// These objects, overlaid with those of a file. Fields that the file omits from a spec are not kept, but for the number
+    /// of machines: it is what would be applied.
     #[must_use]
     pub fn overlaid(mut self, file: &Self) -> Self {
-        for object in file.all.values() {
+        for (key, object) in &file.all {
             let mut object = object.clone();
-            let status =
-                self.get(text(&object, "/kind"), text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
-            if let Some(status) = status.and_then(|known| known.get("status")) {
-                object["status"] = status.clone();
+            if let Some(known) = self.all.get(key) {
+                if let Some(status) = known.get("status") {
+                    object["status"] = status.clone();
+                }
+                let scaled = known.pointer("/spec/replicas").filter(|_| SCALED.contains(&key.0.as_str()));
+                if let Some(replicas) = scaled.filter(|_| object.pointer("/spec/replicas").is_none_or(Value::is_null)) {
+                    object["spec"]["replicas"] = replicas.clone();
+                }
+                self.before.insert(key.clone(), known.clone());
             }
+            self.given.insert(key.clone());
             self.put(object);
         }
         self
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// What Kubernetes has where a file gives this object; `None` if it is as it was, or new.
+    pub fn before(&self, object: &Value) -> Option<&Value> {
+        self.before.get(&key(object))
+    }
+
+    /// Whether a file gives this object.
+    pub fn is_given(&self, object: &Value) -> bool {
+        self.given.contains(&key(object))
+    }
+
+    #[cfg(test)]
+    pub(super) fn each(&self) -> impl Iterator<Item = &Value> {
+        self.all.values()
     }
 
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
@@ -128,4 +206,22 @@ impl Objects {
     pub fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
         self.all.iter().filter(move |((of, ..), _)| of == kind).map(|(_, object)| object)
     }
+}
+
+fn key(object: &Value) -> Key {
+    let part = |pointer: &str| text(object, pointer).to_owned();
+    (part("/kind"), part("/metadata/namespace"), part("/metadata/name"))
+}
+
+/// The version of its API; empty if it names none.
+pub(super) fn version(object: &Value) -> &str {
+    text(object, "/apiVersion").rsplit('/').next().unwrap_or_default()
+}
+
+/// Whether planning reads a kind. Control planes of other providers may have a template for machines.
+fn is_planned(kind: &str) -> bool {
+    KINDS.iter().any(|(_, known)| kind == *known)
+        || OURS.contains(&kind)
+        || NOTED.contains(&kind)
+        || kind.ends_with("ControlPlane")
 }

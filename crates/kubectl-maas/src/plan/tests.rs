@@ -9,7 +9,7 @@ use super::*;
 use crate::inventory::{Inventory, view};
 
 /// A cluster with three control plane machines on bare metal and two VMs, in either API version.
-fn manifests(version: &str) -> String {
+pub(super) fn manifests(version: &str) -> String {
     let reference = |group: &str, kind: &str, name: &str| match version {
         "v1beta1" => json!({"apiVersion": format!("{group}.cluster.x-k8s.io/v1beta1"), "kind": kind, "name": name}),
         _ => json!({"apiGroup": format!("{group}.cluster.x-k8s.io"), "kind": kind, "name": name}),
@@ -73,6 +73,10 @@ fn now() -> Timestamp {
     "2026-11-15T09:00:00Z".parse().unwrap()
 }
 
+pub(super) fn inventory() -> forecast::Inventory {
+    view(&Inventory::parse(INVENTORY).unwrap())
+}
+
 fn asked(objects: &Objects, question: &Question) -> Answer {
     let inventory = view(&Inventory::parse(INVENTORY).unwrap());
     answer(&inventory, desired(objects), question, now()).unwrap()
@@ -114,7 +118,7 @@ fn a_larger_group_tells_what_is_missing_and_does_not_fit() {
 }
 
 /// The same cluster running: Machines, their MaasMachines, a MachineHealthCheck for the control plane.
-fn running() -> Objects {
+pub(super) fn running() -> Objects {
     let mut text = manifests("v1beta2");
     for (name, id, zone) in [("cp-1", "a", "az1"), ("cp-2", "b", "az2"), ("cp-3", "c", "az1")] {
         let labels = json!({"cluster.x-k8s.io/control-plane": "", "role": "cp"});
@@ -155,12 +159,8 @@ fn a_new_template_or_version_rolls_a_group_out() {
 }
 
 /// The same objects, each changed.
-fn changed(objects: &Objects, change: impl Fn(&mut serde_json::Value)) -> Objects {
-    let kinds =
-        ["Cluster", "MaasCluster", "KubeadmControlPlane", "MaasMachineTemplate", "MachineDeployment", "Machine"];
-    let kinds = kinds.iter().chain(&["MaasMachine", "MachineHealthCheck"]);
-    let mut all: Vec<serde_json::Value> =
-        kinds.flat_map(|kind| objects.of(kind).cloned().collect::<Vec<_>>()).collect();
+pub(super) fn changed(objects: &Objects, change: impl Fn(&mut serde_json::Value)) -> Objects {
+    let mut all: Vec<serde_json::Value> = objects.each().cloned().collect();
     all.iter_mut().for_each(change);
     let text: Vec<String> = all.iter().map(ToString::to_string).collect();
     Objects::parse(&text.join("\n---\n"), "default").unwrap()

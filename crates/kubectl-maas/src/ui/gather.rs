@@ -14,7 +14,7 @@ use super::board::Board;
 use super::{Sources, objects, timeline};
 use crate::explain::{is_good, what_to_do};
 use crate::plan::system_id;
-use crate::text;
+use crate::{condition, text};
 
 /// The minimum polling interval of Kubernetes.
 const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ where
 
 async fn read_kubernetes(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Value>> {
     let (cluster, all) = (&sources.cluster, sources.all_namespaces);
-    let clusters = cluster.any_version("cluster.x-k8s.io", "Cluster", all).await?;
+    let clusters = cluster.any_version("cluster.x-k8s.io", "Cluster", all, None).await?;
     let ours = cluster.ours("MaasCluster", all).await?;
     let machines = cluster.ours("MaasMachine", all).await?;
     let events = cluster.all_events(all).await?;
@@ -101,6 +101,7 @@ pub(super) async fn details(sources: &Sources, namespace: &str, name: &str) -> a
         shown["action"] = json!(what_to_do(condition));
         shown
     });
+    let placement = placement(&events);
     Ok(json!({
         "machine": objects::machine(&object),
         "spec": {"image": object["spec"]["image"], "minCPU": object["spec"]["minCPU"], "minMemory": object["spec"]["minMemory"]},
@@ -108,15 +109,24 @@ pub(super) async fn details(sources: &Sources, namespace: &str, name: &str) -> a
         "addresses": object["status"]["addresses"],
         "conditions": conditions.collect::<Vec<_>>(),
         "events": events.iter().map(objects::event).collect::<Vec<_>>(),
-        "placement": placement(&events),
+        "placementExpired": placement.is_none() && waits_for_placement(&object),
+        "placement": placement,
         "timeline": timeline::timeline(&object, machine.as_ref(), &life, Timestamp::now()),
     }))
 }
 
+/// Whether no host could be chosen. Kubernetes deletes events after an hour, and the manager does not repeat the verdicts.
+fn waits_for_placement(object: &Value) -> bool {
+    condition(object, "LXDHostSelected").is_some_and(|it| it["status"] != "True" && is_refusal(text(it, "/reason")))
+}
+
+fn is_refusal(reason: &str) -> bool {
+    LxdErrorKind::ALL.iter().any(|kind| kind.reason() == reason)
+}
+
 /// What the last placement reported about every host: the manager publishes it in an event, with a line for each.
 fn placement(events: &[Value]) -> Option<Vec<Value>> {
-    let is_placement =
-        |reason: &str| reason == reasons::HOST_SELECTED || LxdErrorKind::ALL.iter().any(|kind| kind.reason() == reason);
+    let is_placement = |reason: &str| reason == reasons::HOST_SELECTED || is_refusal(reason);
     let verdict = |line: &str| {
         let (host, why) = line.split_once(": ")?;
         Some(json!({"host": host, "why": why, "chosen": why.starts_with("chosen: ")}))
@@ -147,5 +157,17 @@ mod tests {
         let told = placement(&[cut, other.clone()]).unwrap();
         assert_eq!(told.len(), 2, "only the host whose name was cut off is left out: {told:?}");
         assert_eq!(placement(&[other]), None);
+    }
+
+    #[test]
+    fn a_machine_without_a_host_is_told_apart_from_one_that_was_not_placed_yet() {
+        let waits = |status: &str, reason: &str| {
+            let condition = json!({"type": "LXDHostSelected", "status": status, "reason": reason});
+            waits_for_placement(&json!({"status": {"conditions": [condition]}}))
+        };
+        assert!(waits("False", "InsufficientResources"));
+        assert!(!waits("True", "HostSelected"));
+        assert!(!waits("False", "WaitingForBootstrapData"));
+        assert!(!waits_for_placement(&json!({})));
     }
 }

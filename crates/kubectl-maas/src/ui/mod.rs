@@ -158,15 +158,7 @@ async fn machine(State(served): State<Served>, Query(query): Query<MachineQuery>
 /// everybody on this machine. The file exists as long as the returned value is kept.
 fn open(url: &str) -> Option<tempfile::NamedTempFile> {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let written = tempfile::Builder::new().prefix("kubectl-maas-").suffix(".html").tempfile().and_then(|mut file| {
-        write!(
-            file,
-            "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><a href=\"{url}\">kubectl maas ui</a>"
-        )?;
-        file.flush()?;
-        Ok(file)
-    });
-    let started = written.and_then(|file| {
+    let started = opening(url).and_then(|file| {
         let quiet = std::process::Stdio::null;
         let mut command = std::process::Command::new(program);
         command.arg(file.path()).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().map(|_| file)
@@ -175,6 +167,17 @@ fn open(url: &str) -> Option<tempfile::NamedTempFile> {
         eprintln!("No browser could be opened here; open the URL yourself.");
     }
     started.ok()
+}
+
+/// A file that leads a browser to the page.
+fn opening(url: &str) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("kubectl-maas-").suffix(".html").tempfile()?;
+    write!(
+        file,
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><a href=\"{url}\">kubectl maas ui</a>"
+    )?;
+    file.flush()?;
+    Ok(file)
 }
 
 #[cfg(test)]

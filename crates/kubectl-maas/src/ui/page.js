@@ -268,7 +268,9 @@ function panelOf(told) {
       fact("LXD host", it.host), fact("Requested", size && `at least ${size}`), fact("Image", told.spec.image), fact("Provider ID", told.providerID), fact("Addresses", addresses)),
     ...lifeOf(told),
     ...(told.placement ? [element("h3", {}, "Placement, host by host"), element("table", { class: "placement" }, element("tbody", {}, told.placement.map((host) =>
-      element("tr", {}, element("th", { scope: "row" }, host.host), element("td", {}, host.chosen ? pill("ready long", host.why) : host.why)))))] : []),
+      element("tr", {}, element("th", { scope: "row" }, host.host), element("td", {}, host.chosen ? pill("ready long", host.why) : host.why)))))] :
+      told.placementExpired ? [element("h3", {}, "Placement, host by host"), element("p", { class: "faint" },
+        `The verdicts on each host have expired with their event; kubectl maas explain ${it.name} shows the reason that is left.`)] : []),
     element("h3", {}, "Conditions"), element("table", {}, element("tbody", {}, told.conditions.map((condition) => element("tr", {},
       element("td", {}, condition.type), element("td", {}, pill(condition.good ? "ready" : "waiting", condition.status)),
       element("td", { class: "note" }, [condition.reason, condition.message].filter(Boolean).join(": "),

@@ -98,3 +98,17 @@ async fn markup_of_kubernetes_and_maas_is_sent_as_data_and_never_within_the_page
     let told: Value = serde_json::from_str(&details).unwrap();
     assert_eq!((&told["conditions"][0]["message"], &told["events"][0]["note"]), (&json!(MARKUP), &json!(MARKUP)));
 }
+
+#[test]
+fn the_browser_opens_the_page_through_a_file_that_nobody_else_reads() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let url = Guard::new("127.0.0.1:8080".parse().unwrap()).url();
+    let file = opening(&url).unwrap();
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert!(text.contains(&format!("0;url={url}\"")) && text.contains(&format!("href=\"{url}\"")), "{text}");
+    assert!(file.path().extension().is_some_and(|it| it == "html"), "a browser is chosen by it");
+    assert_eq!(file.as_file().metadata().unwrap().permissions().mode() & 0o077, 0);
+    let path = file.path().to_owned();
+    drop(file);
+    assert!(!path.exists(), "the token does not stay on disk");
+}

@@ -15,14 +15,18 @@ use crate::{Site, succeeded, text};
 
 /// Objects by their resource, such as `maasmachines`, and every request that is not a read.
 #[derive(Clone, Default)]
-struct Api {
-    objects: Arc<Mutex<Vec<(&'static str, Value)>>>,
+pub(crate) struct Api {
+    pub(crate) objects: Arc<Mutex<Vec<(&'static str, Value)>>>,
     changes: Arc<Mutex<Vec<String>>>,
+    /// The resources that the user may not read.
+    pub(crate) refused: Arc<Mutex<Vec<&'static str>>>,
+    /// The paths of all requests.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Api {
     /// Serves these objects, and writes the kubeconfig that leads there.
-    fn start(site: &Site, objects: &[(&'static str, Value)]) -> Self {
+    pub(crate) fn start(site: &Site, objects: &[(&'static str, Value)]) -> Self {
         let api = Self::default();
         *api.objects.lock().unwrap() = objects.to_vec();
         let listener = site.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -42,8 +46,14 @@ impl Api {
         if method != Method::GET {
             self.changes.lock().unwrap().push(format!("{method} {}", uri.path()));
         }
+        self.asked.lock().unwrap().push(uri.path().to_owned());
         let objects = self.objects.lock().unwrap();
         let last = uri.path().rsplit('/').next().unwrap_or_default();
+        if self.refused.lock().unwrap().contains(&last) {
+            let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+                                "reason": "Forbidden", "message": format!("no {last}"), "code": 403});
+            return (StatusCode::FORBIDDEN, axum::Json(status)).into_response();
+        }
         if let Some((_, object)) = objects.iter().find(|(_, object)| object["metadata"]["name"] == last) {
             return axum::Json(object.clone()).into_response();
         }
@@ -55,7 +65,7 @@ impl Api {
     }
 }
 
-fn machine(name: &str, cluster: &str, provider_id: &str) -> Value {
+pub(crate) fn machine(name: &str, cluster: &str, provider_id: &str) -> Value {
     json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
         "metadata": {"name": name, "namespace": "default", "labels": {"cluster.x-k8s.io/cluster-name": cluster}},
@@ -92,7 +102,7 @@ fn start(site: &Site, arguments: &[&str]) -> (Running, impl Iterator<Item = Stri
     (Running(child), lines.map_while(Result::ok))
 }
 
-fn run(site: &Site, arguments: &[&str]) -> std::process::Output {
+pub(crate) fn run(site: &Site, arguments: &[&str]) -> std::process::Output {
     site.command(arguments).env("KUBECONFIG", site.file("kubeconfig")).output().unwrap()
 }
 
@@ -122,6 +132,44 @@ fn watch_prints_again_when_something_changes_and_only_then() {
     assert!(title.starts_with("NAME") && second.contains("Deployed"), "{title}\n{second}");
     drop(running);
     assert_eq!(lines.count(), 0);
+}
+
+#[test]
+fn a_watch_tells_an_error_once_parts_yaml_and_ends_with_its_reader() {
+    let site = Site::start();
+    let api = Api::start(&site, &[("maasmachines", machine("m-1", "c1", "maas://az1/abc"))]);
+    let mut command = site.command(&["machines", "--watch", "-o", "yaml"]);
+    command.env("KUBECONFIG", site.file("kubeconfig")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut until = |wanted: &str| -> Vec<String> {
+        let mut read = Vec::new();
+        while !read.last().is_some_and(|line: &String| line.contains(wanted)) {
+            read.push(lines.next().unwrap());
+        }
+        read
+    };
+    assert!(!until("zone:").iter().any(|line| line.contains("---")));
+    api.refused.lock().unwrap().push("maasmachines");
+    std::thread::sleep(Duration::from_secs(5));
+    api.objects.lock().unwrap()[0].1["status"]["machineState"] = json!("Deployed");
+    api.refused.lock().unwrap().clear();
+    let second = until("zone:");
+    assert!(second[0] == "---" && second.iter().any(|line| line.contains("Deployed")), "{second:?}");
+    drop(lines);
+    api.objects.lock().unwrap()[0].1["status"]["machineState"] = json!("Releasing");
+    let begun = Instant::now();
+    let ended = loop {
+        if let Some(ended) = running.0.try_wait().unwrap() {
+            break ended;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it goes on although nobody reads");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let mut complaints = String::new();
+    running.0.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+    assert!(ended.success(), "{complaints}");
+    assert_eq!(complaints.matches("you lack the permission").count(), 1, "{complaints}");
 }
 
 #[test]
@@ -201,5 +249,9 @@ fn completion_offers_the_machines_that_can_be_hosts() {
     Api::start(&site, &objects);
     for word in ["start", "stop"] {
         assert_eq!(succeeded(&run(&site, &["__complete", "maintenance", word, ""])), "host-1\n:4\n");
+    }
+    assert_eq!(succeeded(&run(&site, &["__complete", "machines", "--context", ""])), "c\n:4\n");
+    for (flag, files) in [("-f", ":0\n"), ("--inventory", ":0\n"), ("--kubeconfig", ":0\n"), ("--scale", ":4\n")] {
+        assert_eq!(succeeded(&run(&site, &["__complete", "plan", flag, ""])), files, "{flag}");
     }
 }

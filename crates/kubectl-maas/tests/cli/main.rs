@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod kubernetes;
+mod planning;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
