@@ -66,7 +66,9 @@ pub(super) async fn gather(
         hosts.push(evacuation::Host {
             id: host.id,
             name: host.name.clone(),
+            let uid = object.as_ref().and_then(|key| world.machines.get(key)?.uid());
             cause: cause.clone(),
+            let trouble = trouble.or_else(|| context.memory.note_trouble(uid.as_deref(), now));
             object: object.as_ref().map(name),
             open: host.closed_by().is_none().then(waits),
             guests,

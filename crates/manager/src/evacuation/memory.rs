@@ -25,6 +25,10 @@ struct State {
     tags: BTreeMap<(String, i64), (Timestamp, String)>,
 }
 
+    /// By the UID of the MaasMachine.
+    notes: BTreeMap<String, (Timestamp, String)>,
+    /// By the UID of the Machine: the last conflict, and how many there were in a row.
+    conflicts: BTreeMap<String, (Timestamp, u32)>,
 impl Memory {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,3 +60,17 @@ impl Memory {
         is_recent(*at, HELD, now).then(|| why.clone())
     }
 }
+    /// The API server refused to annotate a MaasMachine.
+    pub(super) fn note_refused(&self, uid: &str, why: String, now: Timestamp) {
+        let mut state = self.state();
+        state.notes.retain(|_, (at, _)| is_recent(*at, HELD, now));
+        state.notes.insert(uid.to_owned(), (now, why));
+    }
+
+    /// The recorded message, while it is still valid.
+    pub(super) fn note_trouble(&self, uid: Option<&str>, now: Timestamp) -> Option<String> {
+        let state = self.state();
+        let (at, why) = state.notes.get(uid?)?;
+        is_recent(*at, HELD, now).then(|| why.clone())
+    }
+

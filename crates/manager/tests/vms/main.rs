@@ -20,6 +20,7 @@ mod odd_inputs;
 mod orphans;
 mod people;
 mod refusals;
+mod protected;
 mod rights;
 mod rollout;
 mod slow;
