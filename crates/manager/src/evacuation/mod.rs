@@ -9,6 +9,7 @@ mod controller;
 mod gather;
 mod hosts;
 mod memory;
+mod missing;
 mod owners;
 mod report;
 mod successors;
@@ -188,9 +189,9 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
     let mut gathered = gather::gather(context, world, tenant, closing).await?;
     let mut plan = decide(&gathered.observed);
     if plan.delete.is_some() && !acted {
-        match gather::missing(context, world, tenant).await {
+        match missing::missing(context, world, tenant, &gathered.observed).await {
             Ok(missing) => gathered.observed.unplaced.extend(missing),
-            Err(error) => gathered.observed.site = Lookup::Unknown(error.to_string()),
+            Err(why) => gathered.observed.site = Lookup::Unknown(why),
         }
         plan = decide(&gathered.observed);
     }
