@@ -252,19 +252,22 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
             Deletion::Done
         }
         Err(error) => {
-            let Some(refusal) = refusal(&error) else {
+            let now = context.clock.now();
+            let lasting = error.kind == ErrorKind::Conflict && context.memory.is_conflict_lasting(&machine.uid, now);
+            let Some(refusal) = refusal(&error, lasting) else {
                 tracing::info!(machine = %key, %error, "not deleted; the next pass tries again");
                 return Deletion::Dropped;
             };
             tracing::warn!(machine = %key, %error, "not deleted; others come first for a while");
-            context.memory.deletion_failed(&machine.uid, refusal.clone(), context.clock.now());
+            context.memory.deletion_failed(&machine.uid, refusal.clone(), now);
             Deletion::Failed(refusal)
         }
     }
 }
 
-/// What a failed deletion means for the next passes; `None` if the Machine only has to be read again.
-fn refusal(error: &Error) -> Option<Refusal> {
+/// What a failed deletion means for the next passes; `None` if the Machine only has to be read again. A webhook may refuse with
+/// a conflict, too, which is `lasting`.
+fn refusal(error: &Error, lasting: bool) -> Option<Refusal> {
     match error.kind {
         ErrorKind::NotFound | ErrorKind::Conflict => None,
         // RBAC's words; webhooks and admission policies refuse in others.
@@ -275,3 +278,4 @@ fn refusal(error: &Error) -> Option<Refusal> {
         ErrorKind::Unavailable => Some(Refusal::Unanswered(error.to_string())),
     }
 }
+        ErrorKind::Conflict if lasting => Some(Refusal::Refused(error.to_string())),
