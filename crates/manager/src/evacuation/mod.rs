@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use capmaas_api::names::{MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION};
-use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions};
+use capmaas_api::{Condition, Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::Standing;
 use capmaas_core::evacuation::{Machine, Plan, Refusal, decide, still_goes};
@@ -86,10 +86,19 @@ impl World {
     /// progress.
     fn concerned(&self) -> BTreeSet<Key> {
         let mut concerned = self.index.clusters_with_vms();
+        let tells = |conditions: &[Condition]| {
+            let said = conditions.condition(conditions::EVACUATING);
+            said.is_some_and(|said| said.reason.as_deref() != Some(reasons::NOT_EVACUATING))
+        };
+        for (cluster, object) in &self.clusters {
+            if object.status.as_ref().is_some_and(|status| tells(&status.conditions)) {
+                concerned.insert(cluster.clone());
+            }
+        }
         for machine in self.machines.values() {
             let annotations = machine.annotations();
             let said = [MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION];
-            let told = machine.status.as_ref().is_some_and(|status| status.conditions.is_true(conditions::EVACUATING));
+            let told = machine.status.as_ref().is_some_and(|status| tells(&status.conditions));
             if told || said.iter().any(|name| annotations.contains_key(*name)) {
                 concerned.insert(cluster_of(machine));
             }
