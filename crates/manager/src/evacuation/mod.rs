@@ -82,8 +82,8 @@ impl World {
         })
     }
 
-    /// Clusters whose MAAS has to be visited: they have VMs, or hosts with a maintenance annotation or an evacuation in
-    /// progress.
+    /// Clusters whose MAAS has to be visited: they have VMs, or hosts with a maintenance annotation, or a condition that
+    /// speaks of an evacuation and has to be ended.
     fn concerned(&self) -> BTreeSet<Key> {
         let mut concerned = self.index.clusters_with_vms();
         let tells = |conditions: &[Condition]| {
@@ -204,20 +204,29 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
         }
         plan = decide(&gathered.observed);
     }
-    if let Some(machine) = plan.delete.take().filter(|_| !acted)
+    if acted {
+        plan.postpone("a host was just closed or opened");
+    }
+    if let Some(machine) = plan.delete.clone()
         && let Some(object) = gathered.objects.get(&machine.object)
     {
         let (mut turns, maas) = (turns.lock().await, tenant.identity.endpoint());
-        if !turns.contains(maas) {
-            let deletion = delete(context, world, tenant, object, &machine).await;
-            acted = deletion != Deletion::Dropped;
-            if acted {
-                turns.insert(maas.to_owned());
-            }
-            if let Deletion::Failed(refusal) = deletion {
+        if turns.contains(maas) {
+            plan.postpone("another Machine in this MAAS was just deleted");
+            return Ok(Visit { plan, acted });
+        }
+        match delete(context, world, tenant, object, &machine).await {
+            Deletion::Done => acted = true,
+            Deletion::Failed(refusal) => {
+                acted = true;
                 gathered.observed.refusals.insert(machine.uid, refusal);
-                plan = Plan { delete: None, ..decide(&gathered.observed) };
+                plan = decide(&gathered.observed);
+                plan.postpone("the deletion of another Machine just failed");
             }
+            Deletion::Dropped => plan.postpone("something has just changed and is read again"),
+        }
+        if acted {
+            turns.insert(maas.to_owned());
         }
     }
     Ok(Visit { plan, acted })
@@ -278,6 +287,7 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
 /// a conflict, too, which is `lasting`.
 fn refusal(error: &Error, lasting: bool) -> Option<Refusal> {
     match error.kind {
+        ErrorKind::Conflict if lasting => Some(Refusal::Refused(error.to_string())),
         ErrorKind::NotFound | ErrorKind::Conflict => None,
         // RBAC's words; webhooks and admission policies refuse in others.
         ErrorKind::Denied if error.to_string().contains("cannot delete resource \"machines\"") => {
@@ -287,4 +297,3 @@ fn refusal(error: &Error, lasting: bool) -> Option<Refusal> {
         ErrorKind::Unavailable => Some(Refusal::Unanswered(error.to_string())),
     }
 }
-        ErrorKind::Conflict if lasting => Some(Refusal::Refused(error.to_string())),
