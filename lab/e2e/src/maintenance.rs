@@ -79,14 +79,20 @@ pub async fn machines(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Vec<V
 }
 
 /// Whether none of these MaasMachines is left, the cluster has all its machines, and all VMs are on them. Until then the
-/// agents of new machines make them hosts.
+/// agents of new machines make them hosts, but not before the next old one is being deleted: VMs have to wait for them.
 pub async fn are_replaced(
     scene: &Scene,
     plan: &ClusterPlan,
     expected: &Expected,
     old: &BTreeSet<String>,
 ) -> anyhow::Result<()> {
-    become_hosts(scene, plan, expected).await?;
+    let mut owners = scene.objects(plan, "Machine")?.list().await?;
+    owners.retain(|it| {
+        it.pointer("/spec/infrastructureRef/name").and_then(Value::as_str).is_some_and(|it| old.contains(it))
+    });
+    if owners.is_empty() || owners.iter().any(|machine| !machine["metadata"]["deletionTimestamp"].is_null()) {
+        become_hosts(scene, plan, expected).await?;
+    }
     let all = machines(scene, plan).await?;
     let names = texts(&all, "/metadata/name");
     ensure!(names.len() == usize::try_from(plan.control_planes + plan.workers)? && names.is_disjoint(old), "{names:?}");

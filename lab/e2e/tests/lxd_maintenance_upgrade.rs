@@ -9,7 +9,7 @@ use anyhow::ensure;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::eventually_within;
 use capmaas_e2e::maas::Expected;
-use capmaas_e2e::maintenance::{KILL_EVERY, are_replaced, guest, host_cluster, machines, texts};
+use capmaas_e2e::maintenance::{KILL_EVERY, are_replaced, guest, host_cluster, hosts_of, machines, texts};
 use capmaas_e2e::recorder::Recorder;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
@@ -65,6 +65,10 @@ async fn s30_a_host_cluster_is_upgraded_while_three_control_planes_run_on_it() {
     let each_one = GUESTS.map(|name| (name.to_owned(), 1));
     assert_eq!(recorder.end().await.unwrap(), BTreeMap::from(each_one), "what control planes missed at the same time");
     assert_eq!(scene.maas.vms().len(), 9);
+    for (plan, _) in &guests {
+        let on = hosts_of(&scene, plan).await.unwrap();
+        assert_eq!(on.len(), 3, "each machine of {} is on a host of its own: {on:?}", plan.name);
+    }
 
     for (plan, _) in &guests {
         scene.objects(plan, "Cluster").unwrap().delete(&plan.name).await.unwrap();

@@ -33,6 +33,8 @@ pub struct Group {
     pub unsettled: Option<Unsettled>,
     /// Where it creates Machines.
     pub domains: Domains,
+    /// The MaasMachineTemplate of the Machines that it creates.
+    pub template: Option<String>,
     /// Its Machines, read live.
     pub members: Vec<Member>,
 }
@@ -111,6 +113,7 @@ impl Group {
             desired,
             unsettled,
             domains: Domains::Spread(failure_domains),
+            template: template(&object["spec"]["machineTemplate"]),
             members: machines.iter().map(|machine| member(machine, &conditions, all_up_to_date)).collect(),
         }
     }
@@ -129,6 +132,7 @@ impl Group {
             desired,
             unsettled: unsettled(object).or_else(|| rolling.then_some(Unsettled::RollingOut)),
             domains: Domains::Template(domain.map(str::to_owned)),
+            template: template(&object["spec"]["template"]),
             members: machines.iter().map(|machine| member(machine, &[], false)).collect(),
         }
     }
@@ -213,6 +217,13 @@ fn up_to_date(status: &Value) -> Option<usize> {
 fn named(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+/// The MaasMachineTemplate that the template of a Machine names: in its spec, or beside it up to v1beta1 of a control plane.
+fn template(of: &Value) -> Option<String> {
+    let reference =
+        [&of["spec"]["infrastructureRef"], &of["infrastructureRef"]].into_iter().find(|it| it.is_object())?;
+    (reference["kind"] == "MaasMachineTemplate").then(|| reference["name"].as_str().map(str::to_owned))?
 }
 
 fn unsettled(object: &Value) -> Option<Unsettled> {

@@ -69,6 +69,20 @@ pub enum Fate {
     Waits(Waiting),
 }
 
+impl Plan {
+    /// Nothing is deleted in this pass after all, for this reason.
+    pub fn postpone(&mut self, why: &'static str) {
+        self.delete = None;
+        let guests = self.hosts.iter_mut().filter_map(|host| match &mut host.guests {
+            Lookup::Found(guests) => Some(guests),
+            Lookup::Absent | Lookup::Unknown(_) => None,
+        });
+        for guest in guests.flatten().filter(|guest| guest.fate == Fate::Goes) {
+            guest.fate = Fate::Waits(Waiting::Postponed(why));
+        }
+    }
+}
+
 /// Total and deterministic; the order of the observations does not matter.
 pub fn decide(observed: &Observed) -> Plan {
     let mut hosts: Vec<&Host> = observed.hosts.iter().collect();
@@ -101,8 +115,8 @@ fn outlook(observed: &Observed, host: &Host, guest: &Guest, room: &mut Room, cho
         Ok(_) if host.open.is_some() => Fate::Waits(Waiting::Open(host.open.clone().unwrap_or_default())),
         Ok((machine, demanded)) => match refused(observed, member, machine) {
             // Others may have the room that it cannot use.
-            Some(waiting) => Fate::Waits(room.places(demanded).err().unwrap_or(waiting)),
-            None => match (&chosen, room.take(demanded)) {
+            Some(waiting) => Fate::Waits(room.places(demanded, host.id).err().unwrap_or(waiting)),
+            None => match (&chosen, room.take(demanded, host.id)) {
                 (_, Err(waiting)) => Fate::Waits(waiting),
                 (Some(first), Ok(())) => Fate::Waits(Waiting::Turn(first.object.to_string())),
                 (None, Ok(())) => {

@@ -48,22 +48,36 @@ impl Room {
         room
     }
 
-    /// The places that a VM takes: one in each zone in which it may be requested. A host that is going to leave is chosen only if
-    /// none that stays has room; if another is about to be one, the VM waits for it and is not replaced twice.
-    pub(super) fn places(&self, demanded: &Demanded) -> Result<Vec<Claim>, Waiting> {
+    /// The places that a VM on the host `from` takes: one in each zone in which it may be requested. A host that is going to leave
+    /// is chosen only if none that stays has room. If another machine is about to be a host, the VM waits for it rather than be
+    /// replaced twice, or come beside another machine of its group.
+    pub(super) fn places(&self, demanded: &Demanded, from: i64) -> Result<Vec<Claim>, Waiting> {
         let place = |zone| {
-            let claim = self.find(demanded, zone).map_err(Waiting::NoRoom)?;
-            match self.successors.get(&claim.host) {
-                Some(machine) => Err(Waiting::Successor(machine.clone())),
-                None => Ok(claim),
+            let wait = |host, why: &str| match self.successors.get(&host) {
+                Some(machine) => Err(Waiting::Successor(machine.clone(), why.to_owned())),
+                None => Ok(()),
+            };
+            let claim = match self.find(demanded, zone) {
+                Ok(claim) => claim,
+                Err(why) => {
+                    if self.hosts.is_ok() {
+                        wait(from, &why)?;
+                    }
+                    return Err(Waiting::NoRoom(why));
+                }
+            };
+            wait(claim.host, "only hosts that are going to leave have room")?;
+            if demanded.siblings.iter().any(|sibling| sibling.host == Some(claim.host)) {
+                wait(from, "each host with room has another machine of its group already")?;
             }
+            Ok(claim)
         };
         zones(demanded).into_iter().map(place).collect()
     }
 
     /// Claims these places.
-    pub(super) fn take(&mut self, demanded: &Demanded) -> Result<(), Waiting> {
-        let places = self.places(demanded)?;
+    pub(super) fn take(&mut self, demanded: &Demanded, from: i64) -> Result<(), Waiting> {
+        let places = self.places(demanded, from)?;
         self.claims.extend(places);
         Ok(())
     }

@@ -56,10 +56,12 @@ pub enum Waiting {
     },
     /// No other host has room for the replacement.
     NoRoom(String),
-    /// Only hosts that are going to leave have room, and this Machine is about to be a host.
-    Successor(String),
+    /// This Machine is about to be a host. Why the others are not chosen.
+    Successor(String, String),
     /// Another Machine is deleted first.
     Turn(String),
+    /// It would be deleted now, but something else comes first in this pass.
+    Postponed(&'static str),
     /// The Machine could not be deleted.
     Denied(String, Refusal),
 }
@@ -68,7 +70,11 @@ impl Waiting {
     /// Whether it resolves by itself; otherwise a person has to act.
     pub fn passes(&self) -> bool {
         match self {
-            Self::Turn(_) | Self::Successor(_) | Self::OtherLeaves(..) | Self::Incomplete { .. } => true,
+            Self::Turn(_)
+            | Self::Postponed(_)
+            | Self::Successor(..)
+            | Self::OtherLeaves(..)
+            | Self::Incomplete { .. } => true,
             Self::Unsettled(_, unsettled) => *unsettled != Unsettled::Paused,
             Self::Budget { missing, .. } => *missing > 0,
             _ => false,
@@ -94,8 +100,9 @@ impl Waiting {
             Self::Unhealthy(..) => "Unhealthy",
             Self::Budget { .. } => "Budget",
             Self::NoRoom(_) => "NoRoom",
-            Self::Successor(_) => "Successor",
+            Self::Successor(..) => "Successor",
             Self::Turn(_) => "Turn",
+            Self::Postponed(_) => "Postponed",
             Self::Denied(..) => "Denied",
         }
     }
@@ -158,10 +165,9 @@ impl fmt::Display for Waiting {
                 write!(f, "waits because {group} lacks {missing} of its machines and may lack {allowed}")
             }
             Self::NoRoom(why) => write!(f, "stays because its replacement would find no room: {why}"),
-            Self::Successor(machine) => {
-                write!(f, "waits for a host that stays: the Machine {machine} is not an LXD host yet")
-            }
+            Self::Successor(machine, why) => write!(f, "waits until the Machine {machine} is an LXD host: {why}"),
             Self::Turn(machine) => write!(f, "comes after {machine}"),
+            Self::Postponed(why) => write!(f, "is replaced soon, but not now: {why}"),
             Self::Denied(machine, Refusal::NoRight) => write!(
                 f,
                 "would be replaced now, but this manager may not delete the Machine {machine}; delete it, or install \

@@ -1,23 +1,29 @@
 //! All facts that decide whether a VM may be evacuated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use capmaas_api::MaasMachine;
 use capmaas_api::capi::{self, Cluster, owner};
 use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOLD_EVACUATION_ANNOTATION, PAUSED_ANNOTATION};
-use capmaas_core::evacuation::{self, Consent, Demanded, Guest, Machine, Member, ObjectName, Observed, Site, Whose};
+use capmaas_core::evacuation::{
+    self, Consent, Demanded, Group, Guest, Machine, Member, ObjectName, Observed, Site, Whose,
+};
 use capmaas_core::intent::Intent;
 use capmaas_core::machine::{Journal, wanted};
-use capmaas_core::placement::Host;
+use capmaas_core::placement::{Host, Sibling};
 use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
 use maas_client::MachineFilter;
 
 use super::hosts::{Closing, ClosingHost};
 use super::{Context, Tenant, World, cluster_of, owners, successors};
-use crate::kubernetes::{Key, Result};
+use crate::kubernetes::Key;
 use crate::lxd_hosts::{Details, machine_of, siblings};
 use crate::stamp::Stamp;
+
+/// Annotation of a MaasMachine with the name of its template, from Cluster API.
+const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
 /// The observed facts, and the object of each Machine.
 pub(super) struct Gathered {
@@ -60,7 +66,9 @@ pub(super) async fn gather(
             }
         };
         let waits = || {
+            let uid = object.as_ref().and_then(|key| world.machines.get(key)?.uid());
             let trouble = context.memory.tag_trouble(tenant.identity.endpoint(), host.id, now);
+            let trouble = trouble.or_else(|| context.memory.note_trouble(uid.as_deref(), now));
             trouble.unwrap_or_else(|| "it is being tagged in MAAS".to_owned())
         };
         hosts.push(evacuation::Host {
@@ -148,7 +156,11 @@ pub(super) async fn member(
         (Some(group), Some(machine)) => group.next_domains(Some(&machine.name_any()), 1).pop().unwrap_or_default(),
         (_, machine) => own_zone(machine),
     };
-    let demanded = demanded(world, object, zones);
+    let model = match (group.found(), machine.found()) {
+        (Some(group), Some(machine)) => model(world, object, group, &machine.name_any()),
+        _ => Ok(object),
+    };
+    let demanded = model.and_then(|model| demanded(model, siblings(object, &world.index), zones));
     Member {
         cluster: name(&cluster),
         own_identity: if tenant.clusters.contains(&cluster) {
@@ -213,10 +225,37 @@ fn own_zone(machine: Option<&capi::Machine>) -> Vec<String> {
     machine.and_then(capi::Machine::failure_domain).map(str::to_owned).into_iter().collect()
 }
 
+/// What the replacement of a VM is like: a machine from the template that its owner uses now. An outdated VM may be of another size.
+pub(super) fn model<'a>(
+    world: &'a World,
+    object: &'a MaasMachine,
+    group: &Group,
+    machine: &str,
+) -> std::result::Result<&'a MaasMachine, String> {
+    let Some(template) = &group.template else { return Ok(object) };
+    let made_from = |it: &MaasMachine| it.annotations().get(CLONED_FROM).map(|name| name == template);
+    let outdated = || group.members.iter().any(|it| it.name == machine && it.up_to_date == Some(false));
+    if made_from(object).unwrap_or_else(|| !outdated()) {
+        return Ok(object);
+    }
+    let same = |it: &&Arc<MaasMachine>| it.namespace() == object.namespace() && made_from(it) == Some(true);
+    world.machines.values().find(same).map(AsRef::as_ref).ok_or_else(|| {
+        format!(
+            "the size of its replacement, because no MaasMachine has been created from {template} yet, which {} uses now; delete \
+             one of its Machines when convenient",
+            group.name
+        )
+    })
+}
+
 /// The demand of a VM like this one, whose Machine is created in one of these zones.
-fn demanded(world: &World, object: &MaasMachine, mut zones: Vec<String>) -> std::result::Result<Demanded, String> {
-    let journal = Journal::read(object.metadata.annotations.as_ref())?;
-    let vm = match wanted(object, journal.as_ref()).map(|wanted| wanted.intent) {
+pub(super) fn demanded(
+    model: &MaasMachine,
+    siblings: Vec<Sibling>,
+    mut zones: Vec<String>,
+) -> std::result::Result<Demanded, String> {
+    let journal = Journal::read(model.metadata.annotations.as_ref())?;
+    let vm = match wanted(model, journal.as_ref()).map(|wanted| wanted.intent) {
         Ok(Intent::Vm(vm)) => *vm,
         Ok(Intent::Metal(_)) => return Err("the object asks for bare metal".to_owned()),
         Err(problem) => return Err(problem.message),
@@ -224,7 +263,7 @@ fn demanded(world: &World, object: &MaasMachine, mut zones: Vec<String>) -> std:
     if zones.is_empty() {
         zones.extend(vm.zone.clone());
     }
-    Ok(Demanded { vm, zones, siblings: siblings(object, &world.index) })
+    Ok(Demanded { vm, zones, siblings })
 }
 
 /// VMs in this MAAS that are requested but not placed yet, whoever they belong to.
@@ -237,36 +276,7 @@ async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Dema
             continue;
         }
         let machine = machine_of(context.kubernetes.as_ref(), object).await;
-        all.extend(demanded(world, object, own_zone(machine.found())).ok());
+        all.extend(demanded(object, siblings(object, &world.index), own_zone(machine.found())).ok());
     }
     all
-}
-
-/// What control planes and MachineDeployments in this MAAS are still going to request: Machines of theirs are gone, and
-/// their replacements are not created yet. This reads every cluster, so it is done only before a Machine is deleted.
-pub(super) async fn missing(context: &Context, world: &World, tenant: &Tenant) -> Result<Vec<Demanded>> {
-    let mut all = Vec::new();
-    for cluster in &tenant.neighbours {
-        let machines = context.owners.machines(cluster).await?;
-        let Some(stored) = context.kubernetes.cluster(cluster).await? else { continue };
-        let stored = Lookup::Found(stored);
-        let mut seen = BTreeSet::new();
-        for machine in &machines {
-            let Lookup::Found(group) = owners::group(context.owners.as_ref(), machine, &machines, &stored).await else {
-                continue;
-            };
-            let missing = group.desired.unwrap_or(0).saturating_sub(group.members.len());
-            let object = machine.spec.infrastructure_ref.as_ref().map(|it| cluster.beside(&it.name));
-            let Some(object) = object.and_then(|key| world.machines.get(&key)) else { continue };
-            let each = group.next_domains(None, missing);
-            let each = each.into_iter().map(|zones| demanded(world, object, zones));
-            if missing > 0
-                && let Ok(each) = each.collect::<std::result::Result<Vec<_>, _>>()
-                && seen.insert(group.name)
-            {
-                all.extend(each);
-            }
-        }
-    }
-    Ok(all)
 }

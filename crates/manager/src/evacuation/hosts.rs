@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{Context, Tenant, World, cluster_of};
-use crate::kubernetes::{self, Guard, Key};
+use crate::kubernetes::{self, ErrorKind, Guard, Key};
 use crate::lxd_hosts::{Details, Survey, machine_of};
 
 /// The hosts of a MAAS, and those of them that are to be evacuated.
@@ -111,6 +111,7 @@ fn noted(object: &MaasMachine) -> Option<i64> {
 pub(super) async fn close(context: &Context, world: &World, tenant: &Tenant, closing: &Closing) -> bool {
     let (now, maas) = (context.clock.now(), tenant.identity.endpoint());
     let may_try = |host: i64| context.memory.tag_trouble(maas, host, now).is_none();
+    let may_note = |object: &MaasMachine| context.memory.note_trouble(object.metadata.uid.as_deref(), now).is_none();
     for leaving in closing.hosts.iter().filter(|it| it.cause == Cause::Leaving && !it.host.tags.contains(LEAVING_TAG)) {
         let ours = leaving.object.as_ref().and_then(|key| world.machines.get(key));
         if ours.is_some_and(|object| tenant.clusters.contains(&cluster_of(object))) && may_try(leaving.host.id) {
@@ -128,25 +129,32 @@ pub(super) async fn close(context: &Context, world: &World, tenant: &Tenant, clo
         });
         let vm_host = host.map(|host| VmHost { id: host.id, tagged: host.tags.contains(MAINTENANCE_TAG) });
         match step(wanted, noted, &vm_host.map_or(Lookup::Absent, Lookup::Found)) {
-            Step::RecordTag(id) => return note(context, object, Some(id)).await,
-            Step::ForgetTag => return note(context, object, None).await,
+            Step::RecordTag(id) if may_note(object) && note(context, object, Some(id)).await => return true,
+            Step::ForgetTag if may_note(object) && note(context, object, None).await => return true,
             Step::Tag(id) if may_try(id) => return retag(context, tenant, id, MAINTENANCE_TAG, true).await,
             Step::Untag(id) if may_try(id) => return retag(context, tenant, id, MAINTENANCE_TAG, false).await,
-            Step::Nothing | Step::Wait(_) | Step::Tag(_) | Step::Untag(_) => {}
+            // One that cannot be changed now does not keep the others from it.
+            Step::Nothing | Step::Wait(_) | Step::Tag(_) | Step::Untag(_) | Step::RecordTag(_) | Step::ForgetTag => {}
         }
     }
     false
 }
 
-/// Journals which VM host's tag is ours, on the object as it was observed.
+/// Journals which VM host's tag is ours, on the object as it was observed. Returns whether it was changed.
 async fn note(context: &Context, object: &MaasMachine, vm_host: Option<i64>) -> bool {
     let value = vm_host.map(|id| id.to_string());
     let patch = json!({ "metadata": { "annotations": { MAINTENANCE_TAGGED_ANNOTATION: value } } });
     let (key, guard) = (Key::of(object), Guard::of(object));
     match kubernetes::patch::<MaasMachine>(context.kubernetes.as_ref(), &key, &guard, patch).await {
         Ok(_) => true,
-        Err(error) => {
+        Err(error) if matches!(error.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
             tracing::info!(machine = %key, %error, "not annotated; the next pass tries again");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(machine = %key, %error, "not annotated; others come first for a while");
+            let why = format!("its MaasMachine does not take the annotation {MAINTENANCE_TAGGED_ANNOTATION}: {error}");
+            context.memory.note_refused(&object.uid().unwrap_or_default(), why, context.clock.now());
             false
         }
     }

@@ -9,6 +9,7 @@ mod controller;
 mod gather;
 mod hosts;
 mod memory;
+mod missing;
 mod owners;
 mod report;
 mod successors;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use capmaas_api::names::{MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION};
-use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions};
+use capmaas_api::{Condition, Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::Standing;
 use capmaas_core::evacuation::{Machine, Plan, Refusal, decide, still_goes};
@@ -81,14 +82,23 @@ impl World {
         })
     }
 
-    /// Clusters whose MAAS has to be visited: they have VMs, or hosts with a maintenance annotation or an evacuation in
-    /// progress.
+    /// Clusters whose MAAS has to be visited: they have VMs, or hosts with a maintenance annotation, or a condition that
+    /// speaks of an evacuation and has to be ended.
     fn concerned(&self) -> BTreeSet<Key> {
         let mut concerned = self.index.clusters_with_vms();
+        let tells = |conditions: &[Condition]| {
+            let said = conditions.condition(conditions::EVACUATING);
+            said.is_some_and(|said| said.reason.as_deref() != Some(reasons::NOT_EVACUATING))
+        };
+        for (cluster, object) in &self.clusters {
+            if object.status.as_ref().is_some_and(|status| tells(&status.conditions)) {
+                concerned.insert(cluster.clone());
+            }
+        }
         for machine in self.machines.values() {
             let annotations = machine.annotations();
             let said = [MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION];
-            let told = machine.status.as_ref().is_some_and(|status| status.conditions.is_true(conditions::EVACUATING));
+            let told = machine.status.as_ref().is_some_and(|status| tells(&status.conditions));
             if told || said.iter().any(|name| annotations.contains_key(*name)) {
                 concerned.insert(cluster_of(machine));
             }
@@ -188,26 +198,35 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
     let mut gathered = gather::gather(context, world, tenant, closing).await?;
     let mut plan = decide(&gathered.observed);
     if plan.delete.is_some() && !acted {
-        match gather::missing(context, world, tenant).await {
+        match missing::missing(context, world, tenant, &gathered.observed).await {
             Ok(missing) => gathered.observed.unplaced.extend(missing),
-            Err(error) => gathered.observed.site = Lookup::Unknown(error.to_string()),
+            Err(why) => gathered.observed.site = Lookup::Unknown(why),
         }
         plan = decide(&gathered.observed);
     }
-    if let Some(machine) = plan.delete.take().filter(|_| !acted)
+    if acted {
+        plan.postpone("a host was just closed or opened");
+    }
+    if let Some(machine) = plan.delete.clone()
         && let Some(object) = gathered.objects.get(&machine.object)
     {
         let (mut turns, maas) = (turns.lock().await, tenant.identity.endpoint());
-        if !turns.contains(maas) {
-            let deletion = delete(context, world, tenant, object, &machine).await;
-            acted = deletion != Deletion::Dropped;
-            if acted {
-                turns.insert(maas.to_owned());
-            }
-            if let Deletion::Failed(refusal) = deletion {
+        if turns.contains(maas) {
+            plan.postpone("another Machine in this MAAS was just deleted");
+            return Ok(Visit { plan, acted });
+        }
+        match delete(context, world, tenant, object, &machine).await {
+            Deletion::Done => acted = true,
+            Deletion::Failed(refusal) => {
+                acted = true;
                 gathered.observed.refusals.insert(machine.uid, refusal);
-                plan = Plan { delete: None, ..decide(&gathered.observed) };
+                plan = decide(&gathered.observed);
+                plan.postpone("the deletion of another Machine just failed");
             }
+            Deletion::Dropped => plan.postpone("something has just changed and is read again"),
+        }
+        if acted {
+            turns.insert(maas.to_owned());
         }
     }
     Ok(Visit { plan, acted })
@@ -251,20 +270,24 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
             Deletion::Done
         }
         Err(error) => {
-            let Some(refusal) = refusal(&error) else {
+            let now = context.clock.now();
+            let lasting = error.kind == ErrorKind::Conflict && context.memory.is_conflict_lasting(&machine.uid, now);
+            let Some(refusal) = refusal(&error, lasting) else {
                 tracing::info!(machine = %key, %error, "not deleted; the next pass tries again");
                 return Deletion::Dropped;
             };
             tracing::warn!(machine = %key, %error, "not deleted; others come first for a while");
-            context.memory.deletion_failed(&machine.uid, refusal.clone(), context.clock.now());
+            context.memory.deletion_failed(&machine.uid, refusal.clone(), now);
             Deletion::Failed(refusal)
         }
     }
 }
 
-/// What a failed deletion means for the next passes; `None` if the Machine only has to be read again.
-fn refusal(error: &Error) -> Option<Refusal> {
+/// What a failed deletion means for the next passes; `None` if the Machine only has to be read again. A webhook may refuse with
+/// a conflict, too, which is `lasting`.
+fn refusal(error: &Error, lasting: bool) -> Option<Refusal> {
     match error.kind {
+        ErrorKind::Conflict if lasting => Some(Refusal::Refused(error.to_string())),
         ErrorKind::NotFound | ErrorKind::Conflict => None,
         // RBAC's words; webhooks and admission policies refuse in others.
         ErrorKind::Denied if error.to_string().contains("cannot delete resource \"machines\"") => {

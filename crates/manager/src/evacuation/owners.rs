@@ -36,7 +36,7 @@ pub(super) async fn group(
 }
 
 /// The owner that creates replacement Machines.
-fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+pub(super) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
@@ -83,6 +83,7 @@ fn unknown(owner: &OwnerReference, machine: &Machine, why: String) -> Group {
         desired: None,
         unsettled: None,
         domains: Domains::Template(machine.failure_domain().map(str::to_owned)),
+        template: None,
         members: Vec::new(),
     }
 }

@@ -213,7 +213,7 @@ impl Scene {
     }
 
     /// Tags of the VM host of this name, except MAAS's own.
-    fn tags_of(&self, host: &str) -> Vec<String> {
+    pub(crate) fn tags_of(&self, host: &str) -> Vec<String> {
         self.stage.maas.control().with_model(|model| {
             let hosts = model.db.vm_hosts.values();
             let tags = hosts.filter(|it| it.name == host).flat_map(|it| it.tags.iter().cloned());

@@ -126,6 +126,55 @@ async fn s30_room_is_kept_for_a_machine_that_is_gone_and_not_made_anew_yet() {
 }
 
 #[tokio::test]
+async fn s30_room_is_kept_for_a_machine_that_has_lost_its_vm_and_is_not_gone_yet() {
+    let scene = one_room_for_two().await;
+    pass(&scene.context).await.unwrap();
+    let first = leaving(&scene).remove(0);
+    scene.stage.until_gone(&[&first]).await;
+    assert_eq!(scene.machines().len(), 6, "Cluster API still holds it");
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        assert_eq!(leaving(&scene), [first.as_str()]);
+        scene.stage.advance(5);
+    }
+}
+
+#[tokio::test]
+async fn s31_what_a_host_says_ends_with_its_maintenance_though_its_own_cluster_has_no_vms() {
+    const CAROL: &str = "cc:tc:CANARYcarol";
+    let mut scene = Scene::new(Stage::new(), 3).await;
+    scene.stage.arrange(json!([{ "user": { "name": "carol", "admin": true, "key": CAROL } }]));
+    cluster_of(&scene.stage, "carol", CAROL);
+    let labels = json!({ "cluster.x-k8s.io/cluster-name": "c2", "kept": "" });
+    scene.stage.host_object("host1", json!({ "labels": labels, "finalizers": ["kept"] }));
+    scene.tag("host1", &[TAG]);
+    scene.until_empty("host1").await;
+    scene.rounds(2).await;
+    assert_eq!(scene.stage.reason("host1", "Evacuating"), "Evacuated");
+    scene.tag("host1", &[]);
+    scene.rounds(3).await;
+    assert_eq!(scene.stage.reason("host1", "Evacuating"), "NotEvacuating");
+}
+
+#[tokio::test]
+async fn s30_a_machine_that_has_to_wait_for_a_tag_on_another_host_is_not_said_to_be_replaced() {
+    let scene = Scene::new(Stage::new(), 3).await;
+    scene.stage.host_object(
+        "host2",
+        json!({
+            "labels": { "cluster.x-k8s.io/cluster-name": "c1", "kept": "" }, "finalizers": ["kept"],
+            "annotations": { "infrastructure.cluster.x-k8s.io/lxd-host-maintenance": "new fans" },
+        }),
+    );
+    scene.tag("host1", &[TAG]);
+    scene.stage.advance(10);
+    pass(&scene.context).await.unwrap();
+    assert_eq!(leaving(&scene), Vec::<String>::new());
+    let (_, message) = scene.said();
+    assert!(message.contains("is replaced soon") && !message.contains("is being replaced"), "{message}");
+}
+
+#[tokio::test]
 async fn s30_room_is_kept_for_a_cluster_none_of_whose_vms_has_a_place_yet() {
     let stage = Stage::bare();
     for number in 1..=3 {

@@ -60,7 +60,7 @@ async fn refused(answer: (ErrorKind, &'static str)) -> String {
 #[tokio::test]
 async fn s30_a_machine_that_a_webhook_protects_does_not_stop_the_evacuation_of_others() {
     let why = "admission webhook \"freeze.example.com\" denied the request: frozen until Monday";
-    for kind in [ErrorKind::Denied, ErrorKind::Refused, ErrorKind::Unavailable] {
+    for kind in [ErrorKind::Denied, ErrorKind::Refused, ErrorKind::Unavailable, ErrorKind::Conflict] {
         let said = refused((kind, why)).await;
         assert!(said.contains("frozen until Monday") && !said.contains("ClusterRole"), "{said}");
     }

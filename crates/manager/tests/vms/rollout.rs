@@ -81,19 +81,44 @@ async fn s30_a_vm_waits_until_the_new_machine_of_a_rollout_is_a_host_and_is_repl
     for host in ["host1", "host2", "host3"] {
         host_machine(&scene.stage, host, false);
     }
-    scene.stage.arrange(json!([
-        { "zone": { "name": "az4" } },
-        { "machine": { "hostname": "host4", "status": "Deployed", "owner": "admin", "power": "on", "zone": "az4" } },
-    ]));
-    host_machine(&scene.stage, "host4", true);
+    new_machine(&scene.stage, "host4", "az4");
     scene.stage.port.delete("Machine", &key("host1"));
     scene.rounds(10).await;
     assert_eq!(scene.on("host1").len(), 1, "{:?}", scene.said());
     let (_, message) = scene.said();
-    assert!(message.contains("waits for a host that stays: the Machine default/host4"), "{message}");
+    assert!(message.contains("waits until the Machine default/host4 is an LXD host"), "{message}");
     scene.stage.host(4, 8, 16384);
     scene.until_empty("host1").await;
     assert_eq!((scene.on("host4").len(), scene.made()), (1, 4));
+    release(&mut scene, "host1");
+
+    // The only host that stays has a machine of the control plane, and another one is coming.
+    new_machine(&scene.stage, "host5", "az5");
+    scene.stage.port.delete("Machine", &key("host2"));
+    scene.rounds(10).await;
+    assert_eq!((scene.on("host2").len(), scene.made()), (1, 4), "{:?}", scene.said());
+    assert!(scene.said().1.contains("waits until the Machine default/host5 is an LXD host"), "{:?}", scene.said());
+    scene.stage.host(5, 8, 16384);
+    scene.until_empty("host2").await;
+    let on = ["host3", "host4", "host5"].map(|host| scene.on(host).len());
+    assert_eq!((on, scene.made()), ([1, 1, 1], 5), "one machine on each host");
+}
+
+/// A host that is empty is released and its objects are gone.
+fn release(scene: &mut Scene, host: &str) {
+    for kind in ["Machine", "MaasMachine"] {
+        scene.stage.port.edit(kind, &key(host), &json!({ "metadata": { "finalizers": null } })).unwrap();
+        scene.stage.port.delete(kind, &key(host));
+    }
+}
+
+/// A machine of the rollout that is deployed and no LXD host yet.
+fn new_machine(stage: &Stage, host: &str, zone: &str) {
+    stage.arrange(json!([
+        { "zone": { "name": zone } },
+        { "machine": { "hostname": host, "status": "Deployed", "owner": "admin", "power": "on", "zone": zone } },
+    ]));
+    host_machine(stage, host, true);
 }
 
 #[tokio::test]
@@ -102,11 +127,7 @@ async fn s30_a_vm_goes_to_a_host_that_leaves_if_the_new_machine_of_the_rollout_i
     for host in ["host1", "host2", "host3"] {
         host_machine(&scene.stage, host, false);
     }
-    scene.stage.arrange(json!([
-        { "zone": { "name": "az4" } },
-        { "machine": { "hostname": "host4", "status": "Deployed", "owner": "admin", "power": "on", "zone": "az4" } },
-    ]));
-    host_machine(&scene.stage, "host4", true);
+    new_machine(&scene.stage, "host4", "az4");
     scene.stage.port.delete("Machine", &key("host1"));
     scene.rounds(3).await;
     assert_eq!(scene.made(), 3);

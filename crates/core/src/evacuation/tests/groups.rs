@@ -193,6 +193,23 @@ fn s30_a_control_plane_creates_the_next_machine_where_it_has_the_fewest() {
 }
 
 #[test]
+fn the_template_of_the_next_machine_is_read_in_both_versions() {
+    let of = |template: Value| {
+        let mut object = kcp();
+        object["spec"]["machineTemplate"] = template;
+        Group::control_plane(&object, &[], Vec::new()).template
+    };
+    let reference = |kind: &str| json!({ "infrastructureRef": { "kind": kind, "name": "t2" } });
+    assert_eq!(of(reference("MaasMachineTemplate")), Some("t2".into()));
+    assert_eq!(of(json!({ "spec": reference("MaasMachineTemplate") })), Some("t2".into()));
+    assert_eq!(of(json!({ "spec": reference("MetalTemplate") })), None);
+    assert_eq!(of(Value::Null), None);
+    let mut object = deployment(json!({ "type": "OnDelete" }));
+    object["spec"]["template"] = json!({ "spec": reference("MaasMachineTemplate") });
+    assert_eq!(Group::deployment(&object, &[]).template, Some("t2".into()));
+}
+
+#[test]
 fn s30_a_machine_deployment_creates_machines_where_its_template_says() {
     let mut object = deployment(json!({ "type": "OnDelete" }));
     let next = |object: &Value| Group::deployment(object, &placed(&[("az1", None)])).next_domains(Some("m0"), 1);

@@ -54,6 +54,7 @@ pub(super) fn control_plane(cluster: &str, replicas: usize) -> Group {
         desired: Some(replicas),
         unsettled: None,
         domains: Domains::Spread(Vec::new()),
+        template: None,
         members: (0..replicas).map(member).collect(),
     }
 }

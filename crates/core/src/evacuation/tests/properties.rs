@@ -5,11 +5,43 @@ use proptest::sample::Index;
 
 use super::*;
 
+/// Up to two zones, and siblings on some of the hosts.
+fn any_demanded() -> impl Strategy<Value = Demanded> {
+    let siblings = proptest::sample::subsequence(vec![1, 2, 8, 9], 0..=3);
+    let zones = prop_oneof![3 => Just(0..=0usize), 1 => Just(1..=2usize)]
+        .prop_flat_map(|count| proptest::sample::subsequence(vec!["az1".to_owned(), "az2".to_owned()], count));
+    (1..6u32, zones, siblings).prop_map(|(cores, zones, siblings)| {
+        let sibling = |id| placement::Sibling { host: Some(id), zone: None };
+        Demanded { zones, siblings: siblings.into_iter().map(sibling).collect(), ..demanded(cores) }
+    })
+}
+
+/// The hosts 8 and 9 and those that leave, any of which a rollout may be going to replace.
+fn any_site() -> impl Strategy<Value = (Site, BTreeMap<i64, String>)> {
+    let departing = proptest::array::uniform2(proptest::bool::weighted(0.3));
+    let coming = proptest::sample::subsequence(vec![1, 2, 3, 8, 9], 0..=5);
+    (0..12i64, 0..12i64, departing, coming, any::<bool>()).prop_map(|(free, more, departing, coming, has_coming)| {
+        let host = |id: i64, zone: &str, free, departing| placement::Host {
+            zone: Some(placement::Named { id, name: zone.to_owned() }),
+            departing,
+            ..lxd_host(id, free)
+        };
+        let hosts = vec![lxd_host(1, 64), host(8, "az1", free, departing[0]), host(9, "az2", more, departing[1])];
+        let leaves = |id: &i64| match id {
+            8 => departing[0],
+            9 => departing[1],
+            _ => true,
+        };
+        let coming = coming.into_iter().filter(|id| has_coming && leaves(id));
+        (Site { hosts, claims: vec![] }, coming.map(|id| (id, "default/new".to_owned())).collect())
+    })
+}
+
 /// Anything at all about one VM.
 fn any_member() -> impl Strategy<Value = Member> {
     let flags = proptest::array::uniform8(proptest::bool::weighted(0.15));
-    (0..4usize, 0..5usize, flags, 0..4usize, 0..3usize, 1..6u32).prop_map(
-        |(cluster, replicas, flags, sick, allowance, cores)| {
+    (0..4usize, 0..5usize, flags, 0..4usize, 0..3usize, any_demanded()).prop_map(
+        |(cluster, replicas, flags, sick, allowance, demanded)| {
             let cluster = format!("c{cluster}");
             let mut group = control_plane(&cluster, replicas.max(1));
             if flags[0] {
@@ -30,7 +62,7 @@ fn any_member() -> impl Strategy<Value = Member> {
                 group = control_plane(&cluster, 1);
             }
             let mut member = member(&cluster, group);
-            member.demanded = Ok(demanded(cores));
+            member.demanded = Ok(demanded);
             if let Lookup::Found(machine) = &mut member.machine {
                 machine.held = flags[5];
                 machine.deleting = flags[1] && sick == 0;
@@ -61,7 +93,8 @@ fn any_refusals() -> impl Strategy<Value = BTreeMap<usize, Refusal>> {
 
 fn any_observed() -> impl Strategy<Value = Observed> {
     let hosts = proptest::collection::vec((proptest::collection::vec(any_member(), 0..4), any::<bool>()), 1..4);
-    (hosts, 0..12i64, 0..12i64, any_refusals()).prop_map(|(hosts, free, more, refused)| {
+    let unplaced = proptest::collection::vec(any_demanded(), 0..3);
+    (hosts, any_site(), unplaced, any_refusals()).prop_map(|(hosts, (site, successors), unplaced, refused)| {
         let leaving = hosts.into_iter().zip(1..).map(|((members, deleted), id)| {
             let mut guests: Vec<Guest> = members.into_iter().map(guest).collect();
             guests.push(Guest { name: format!("foreign{id}"), whose: Whose::Foreign(None) });
@@ -70,15 +103,27 @@ fn any_observed() -> impl Strategy<Value = Observed> {
         });
         Observed {
             hosts: leaving.collect(),
-            site: Lookup::Found(Site {
-                hosts: vec![lxd_host(1, 64), lxd_host(8, free), lxd_host(9, more)],
-                claims: vec![],
-            }),
-            successors: BTreeMap::new(),
-            unplaced: Vec::new(),
+            site: Lookup::Found(site),
+            successors,
+            unplaced,
             refusals: refused.into_iter().map(|(cluster, refusal)| (format!("uid-c{cluster}-0"), refusal)).collect(),
         }
     })
+}
+
+/// In every zone in which it may be requested: on a host that is not being emptied, for which none is coming, and beside no sibling
+/// while one is coming for its own host.
+fn has_room(observed: &Observed, from: i64, demanded: &Demanded) -> bool {
+    let coming = |id: i64| observed.successors.contains_key(&id);
+    let fits = |host: &placement::Host, zone: Option<&String>| {
+        zone.is_none_or(|zone| host.zone.as_ref().is_some_and(|it| it.name == *zone))
+            && host.free.cores >= i64::from(demanded.vm.cores)
+            && !observed.hosts.iter().any(|leaving| leaving.id == host.id)
+            && !coming(host.id)
+            && !(coming(from) && demanded.siblings.iter().any(|sibling| sibling.host == Some(host.id)))
+    };
+    let somewhere = |zone| observed.site.found().unwrap().hosts.iter().any(|host| fits(host, zone));
+    if demanded.zones.is_empty() { somewhere(None) } else { demanded.zones.iter().all(|zone| somewhere(Some(zone))) }
 }
 
 proptest! {
@@ -88,14 +133,14 @@ proptest! {
         let goes = fates(&plan).iter().filter(|fate| **fate == Fate::Goes).count();
         prop_assert_eq!(goes, usize::from(plan.delete.is_some()));
         let Some(machine) = plan.delete else { return Ok(()) };
-        let members = observed.hosts.iter().flat_map(|host| host.guests.found().unwrap());
-        let members: Vec<&Member> = members.filter_map(|guest| match &guest.whose {
-            Whose::Ours(member) if member.machine == Lookup::Found(machine.clone()) => Some(member.as_ref()),
+        let guests = observed.hosts.iter().flat_map(|host| host.guests.found().unwrap().iter().map(|it| (host.id, it)));
+        let members: Vec<(i64, &Member)> = guests.filter_map(|(host, guest)| match &guest.whose {
+            Whose::Ours(member) if member.machine == Lookup::Found(machine.clone()) => Some((host, member.as_ref())),
             _ => None,
         }).collect();
         prop_assert!(!observed.refusals.contains_key(&machine.uid) && !machine.held && !machine.deleting);
         // Two guests of the same name may have been generated; one of them must allow it.
-        let fine = members.iter().any(|member| {
+        let fine = members.iter().any(|(from, member)| {
             let group = member.group.found().unwrap();
             let desired = group.desired.unwrap_or(0);
             let well = group.members.iter().filter(|it| !it.deleting && it.trouble.is_none()).count();
@@ -107,9 +152,7 @@ proptest! {
                 Allowance::Unavailable(allowed) => well > 0 && desired - (well - 1) <= allowed,
                 Allowance::Unknown(_) => false,
             };
-            let cores = i64::from(member.demanded.as_ref().unwrap().vm.cores);
-            let room = observed.site.found().unwrap().hosts.iter()
-                .any(|host| host.free.cores >= cores && !observed.hosts.iter().any(|leaving| leaving.id == host.id));
+            let room = has_room(&observed, *from, member.demanded.as_ref().unwrap());
             spare && room && group.unsettled.is_none() && member.consent == Lookup::Found(Consent::Automatic)
                 && member.paused == Lookup::Found(false)
         });

@@ -187,13 +187,54 @@ fn s30_a_vm_waits_for_a_host_that_stays_while_one_is_coming_and_goes_if_none_is(
         }
     };
     let waiting = waits(with([8, 1], [true, false], Some(2)));
-    assert_eq!(waiting, Waiting::Successor("default/new".into()));
-    assert_eq!(waiting.to_string(), "waits for a host that stays: the Machine default/new is not an LXD host yet");
+    let words = "waits until the Machine default/new is an LXD host: only hosts that are going to leave have room";
+    assert_eq!(waiting.to_string(), words);
+    assert!(matches!(&waiting, Waiting::Successor(machine, _) if machine == "default/new"));
     assert!(waiting.passes());
     assert_eq!(after(with([8, 8], [true, false], Some(2))).0, Fate::Goes, "one that stays has room");
     assert_eq!(after(with([8, 1], [true, false], None)).0, Fate::Goes, "no other host is coming");
     assert_eq!(after(with([1, 8], [true, true], Some(2))).0, Fate::Goes, "the one that comes is of another cluster");
     assert!(matches!(waits(with([1, 1], [true, false], Some(2))), Waiting::NoRoom(_)));
+}
+
+#[test]
+fn s30_a_vm_waits_for_the_host_that_is_coming_rather_than_join_another_of_its_group() {
+    // One host that stays, two that a rollout is going to replace, of which the first is being emptied.
+    let with = |siblings: &[i64], free: i64, coming: bool| {
+        let siblings = siblings.iter().map(|id| placement::Sibling { host: Some(*id), zone: None }).collect();
+        move |observed: &mut Observed, vm: &mut Member| {
+            let host = |id, departing, free| placement::Host { departing, ..lxd_host(id, free) };
+            let hosts = vec![host(1, true, 8), host(2, false, free), host(3, true, 0)];
+            observed.site = Lookup::Found(Site { hosts, claims: Vec::new() });
+            observed.successors =
+                [1, 3].map(|id| (id, "default/new".to_owned())).into_iter().filter(|_| coming).collect();
+            vm.demanded = Ok(Demanded { siblings, ..demanded(2) });
+        }
+    };
+    let waiting = waits(with(&[2, 3], 8, true));
+    assert!(matches!(&waiting, Waiting::Successor(machine, why) if machine == "default/new" && why.contains("group")));
+    assert_eq!(after(with(&[3], 8, true)).0, Fate::Goes, "none of its group is there");
+    assert_eq!(after(with(&[2, 3], 8, false)).0, Fate::Goes, "no other host is coming");
+    assert!(matches!(waits(with(&[], 1, true)), Waiting::Successor(_, why) if why.contains("2 cores")), "no room yet");
+    assert!(matches!(waits(with(&[], 1, false)), Waiting::NoRoom(_)));
+    let blind = |observed: &mut Observed, vm: &mut Member| {
+        with(&[], 8, true)(observed, vm);
+        observed.site = Lookup::Unknown("away".into());
+    };
+    assert_eq!(waits(blind), Waiting::NoRoom("away".into()));
+}
+
+#[test]
+fn s30_what_is_not_deleted_after_all_is_not_said_to_be_replaced() {
+    let of = |cluster: &str| member(cluster, control_plane(cluster, 3));
+    let mut going = of("c3");
+    machine(&mut going).deleting = true;
+    let mut plan = decide(&observed(vec![guest(of("c1")), guest(of("c2")), guest(going)]));
+    plan.postpone("a host was tagged");
+    let waiting = Waiting::Postponed("a host was tagged");
+    assert!(waiting.passes() && waiting.to_string().contains("a host was tagged"));
+    let expected = [Fate::Waits(waiting), Fate::Waits(Waiting::Turn("default/c1-0".into())), Fate::Leaves];
+    assert_eq!((&plan.delete, &fates(&plan)[..]), (&None, &expected[..]));
 }
 
 #[test]
