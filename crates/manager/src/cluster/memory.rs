@@ -173,9 +173,9 @@ mod tests {
         let left = || memory.troubles(&key).into_iter().map(|(effect, _)| effect).collect::<Vec<_>>();
         memory.failed(&key, &one, "denied".into(), now);
         memory.failed(&key, &other, "denied".into(), now);
-        assert_eq!(left(), [one.clone(), other.clone()]);
+        assert_eq!(left(), vec![one.clone(), other.clone()]);
         memory.worked(&key, &other, now);
-        assert_eq!(left(), [one.clone()]);
+        assert_eq!(left(), vec![one]);
         memory.failed(&key, &other, "denied".into(), now + SignedDuration::from_secs(5));
         assert_eq!(left(), [other], "the first one may be tried again");
     }
