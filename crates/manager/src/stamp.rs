@@ -1,8 +1,12 @@
 //! The stamps that MAAS shows on machines. They prove what no text of a tenant can: whose a machine is (S7).
 
+use std::sync::Arc;
+
 use capmaas_api::MaasMachine;
 use capmaas_core::machine::{Journal, STAMP, STAMPED_FOR};
 use maas_client::Machine;
+
+use crate::key::Key;
 
 /// What a manager wrote on a machine.
 #[derive(Clone, Debug)]
@@ -29,6 +33,14 @@ impl Stamp {
             (Some(key), None) => journal(object).is_some_and(|it| it.key == *key),
             (Some(_), Some(_)) => false,
         }
+    }
+
+    /// Whether it is that of a MaasMachine outside the namespace of this object, and of none of these.
+    pub(crate) fn is_anothers(&self, beside: &Key, machines: &[Arc<MaasMachine>]) -> bool {
+        let named = self.object.as_deref().and_then(|object| object.split_once('/'));
+        self.key.is_some()
+            && named.is_none_or(|(namespace, _)| namespace != beside.namespace)
+            && !machines.iter().any(|machine| self.is_of(machine))
     }
 }
 

@@ -50,7 +50,11 @@ async fn every_odd_credential_gets_a_sentence_that_names_it_and_shows_no_secret(
     let (own, elsewhere) = (json!({ "name": "maas" }), json!({ "name": "maas", "namespace": "kube-system" }));
     let quoted = format!("\"{KEY}\"");
     for (data, reference, words) in [
-        (Value::Null, &own, "Secret"),
+        (
+            Value::Null,
+            &own,
+            "Secret team/maas of spec.identityRef does not exist; create it with keys maasEndpoint and apiKey",
+        ),
         (secret(ENDPOINT, KEY, None), &elsewhere, "--identity-namespaces"),
         (secret(ENDPOINT, &quoted, None), &own, "stray space, quote or line break"),
         (secret(ENDPOINT, "consumer:CANARYsecret", None), &own, "three parts joined by colons"),

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::addresses::published;
 use super::journal::{Journal, Source};
-use super::observed::{Observed, Record};
+use super::observed::{Observed, Record, Reserved};
 use super::plan::{Effect, Patch, Plan};
 use super::proof::{Whose, whose};
 use crate::Lookup;
@@ -128,23 +128,38 @@ fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Ste
     give_back(observed, &record.addresses, step);
 }
 
-/// Releases one address that no record and no machine of ours has any more. Returns whether any is still owed.
-pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step: &mut Step) -> bool {
-    let in_use = |address: &IpAddr| match &observed.machines {
+/// Whether an address that is owed is in use no more: neither in our record nor on a machine of ours.
+pub fn is_due(observed: &Observed, in_record: &BTreeSet<IpAddr>, address: &IpAddr) -> bool {
+    let in_use = match &observed.machines {
         Lookup::Found(machines) => machines.iter().any(|machine| machine.addresses.contains(address)),
         Lookup::Absent | Lookup::Unknown(_) => true,
     };
-    let due = observed.object.journal.owed.iter().filter(|address| !in_record.contains(address) && !in_use(address));
+    !in_record.contains(address) && !in_use
+}
+
+/// Releases one address that no record and no machine of ours has any more. Returns whether any is still owed.
+pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step: &mut Step) -> bool {
+    let due = observed.object.journal.owed.iter().filter(|address| is_due(observed, in_record, address));
     let mut left = false;
     for address in due {
         match observed.reserved.get(address).filter(|_| observed.identity.is_ok()) {
-            Some(Lookup::Found(())) => {
+            Some(Lookup::Found(Reserved::ForUs)) => {
                 left = true;
                 if step.effect.is_none() {
                     step.events.push(Event::normal("AddressGivenBack", format!("released {address} in MAAS")));
                     step.effect = Some(Effect::ReleaseAddress { address: *address });
                     step.requeue = Requeue::NOW;
                 }
+            }
+            // An annotation must not free what a person reserved, and nothing tells that from what an earlier life left.
+            Some(Lookup::Found(Reserved::Before)) => {
+                let message = format!(
+                    "{address} was in a DNS record of this cluster and stays reserved in MAAS: it was reserved before this \
+                     object was created, as after a move or a restore; if nothing else uses it, release it in MAAS"
+                );
+                step.events.push(Event::warning("AddressLeft", message));
+                step.journal.owed.remove(address);
+                step.requeue = Requeue::NOW;
             }
             Some(Lookup::Absent) => {
                 step.journal.owed.remove(address);
@@ -180,8 +195,8 @@ pub(super) fn until(then: Timestamp, now: Timestamp) -> Requeue {
 
 /// The failure to wait out before the same effect is tried again.
 pub(super) fn waiting<'a>(observed: &'a Observed, effect: Option<&Effect>, now: Timestamp) -> Option<&'a Trouble> {
-    let (failed, trouble) = observed.trouble.as_ref()?;
-    (Some(failed) == effect && trouble.holds(now)).then_some(trouble)
+    let failed = observed.troubles.iter().find(|(failed, _)| Some(failed) == effect);
+    failed.map(|(_, trouble)| trouble).filter(|trouble| trouble.holds(now))
 }
 
 impl Step {

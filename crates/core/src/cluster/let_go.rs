@@ -227,6 +227,7 @@ fn finish(observed: &Observed, in_record: &BTreeSet<std::net::IpAddr>, draft: Dr
     }
     let mut plan = Plan::nothing(Requeue::OnChange, "nothing of ours is left in MAAS");
     plan.finalizer = Finalizer::Remove;
+    plan.events = step.events;
     plan
 }
 

@@ -1,11 +1,11 @@
 //! Decisions about a `MaasCluster`: the endpoint of its API server, its record in MAAS's DNS, its failure domains, and its
 //! deletion.
 //!
-//! [`decide`] is the only entry point; [`endpoint`], [`addresses`] and a part of [`proof`] are public as well because the observe
-//! phase has to know what to read.
+//! [`decide`] is the only entry point; [`endpoint`], [`addresses`], and parts of [`dns`] and [`proof`] are public as well
+//! because the observe phase has to know what to read.
 
 pub mod addresses;
-mod dns;
+pub mod dns;
 pub mod endpoint;
 mod failure_domains;
 pub mod journal;

@@ -37,8 +37,8 @@ pub struct Observed {
     pub candidate: Lookup<String>,
     /// The addresses to be published that MAAS does not know yet and would reserve.
     pub unknown_to_maas: BTreeSet<IpAddr>,
-    /// For addresses that are owed: whether they are reserved for us and not in use.
-    pub reserved: BTreeMap<IpAddr, Lookup<()>>,
+    /// For addresses that are owed: whether they are reserved for our user, for no machine and in no other record.
+    pub reserved: BTreeMap<IpAddr, Lookup<Reserved>>,
     /// All zones of MAAS, if they were queried.
     pub zones: Option<Lookup<BTreeSet<String>>>,
     /// Zones of MAAS with usable machines, if they were queried.
@@ -46,8 +46,8 @@ pub struct Observed {
     pub api_server: ApiServer,
     /// Its machines as LXD hosts.
     pub hosts: Hosts,
-    /// The last effect that failed, if none has succeeded since; it does not block other effects (S26).
-    pub trouble: Option<(Effect, Trouble)>,
+    /// The effects that failed and have not succeeded since; they do not block other effects (S26).
+    pub troubles: Vec<(Effect, Trouble)>,
     /// The format of failure domains that Cluster API reads.
     pub contract: Contract,
 }
@@ -178,8 +178,19 @@ pub struct Record {
     pub addresses: BTreeSet<IpAddr>,
     /// The machines that own each address according to MAAS. Addresses that are only reserved are not in it.
     pub bound: BTreeMap<IpAddr, BTreeSet<String>>,
+    /// Those of its addresses whose machine MAAS shows with the stamp of a MaasMachine in another namespace (S7).
+    pub anothers: BTreeSet<IpAddr>,
     /// It is bound to a machine that has no address at the moment: it would follow that machine to its next owner (S18).
     pub dangling: bool,
+}
+
+/// An address that MAAS has reserved for our user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    /// Since this object exists, so a record of ours may be the reason.
+    ForUs,
+    /// Before this object was created: for somebody else, or for the object that it was before a move or a restore.
+    Before,
 }
 
 /// Another MaasCluster that claims the same record, and whose journal does not mark it as a copy.

@@ -34,7 +34,8 @@ pub(super) fn resolves_to(observed: &Observed, record: &Record) -> ResolvesTo {
         Ok(machines) => machines,
         Err(why) => return ResolvesTo::Unknown(why.to_owned()),
     };
-    let (mut here, mut elsewhere, mut unstamped) = (false, None, None);
+    let (mut here, mut elsewhere) = (false, None);
+    let (mut unstamped, mut unread) = (None, None);
     for address in &record.addresses {
         let bound = record.bound.contains_key(address);
         let claims: Vec<&Machine> = machines.iter().filter(|machine| claims(machine, record, address)).collect();
@@ -45,16 +46,19 @@ pub(super) fn resolves_to(observed: &Observed, record: &Record) -> ResolvesTo {
         }
         for machine in claims {
             match &machine.stamp {
-                Stamp::Unknown(why) => return ResolvesTo::Unknown(why.clone()),
-                Stamp::NotRead => return ResolvesTo::Unknown("the stamps of the machines were not read".into()),
+                Stamp::Unknown(why) => unread = unread.or(Some(why.as_str())),
+                Stamp::NotRead => unread = unread.or(Some("the stamps of the machines were not read")),
                 Stamp::Missing => unstamped = unstamped.or(Some(machine)),
                 Stamp::Own(_) | Stamp::Anothers => {}
             }
         }
         elsewhere = elsewhere.or(Some(*address));
     }
-    // One that nobody stamps any more must not keep the others from being kept in step.
+    // One that nobody stamps any more, or that cannot be read, must not keep the others from being kept in step.
     let settled = here && observed.object.journal.record == Some(record.id);
+    if let Some(why) = unread.filter(|_| !settled) {
+        return ResolvesTo::Unknown(why.to_owned());
+    }
     match (unstamped.filter(|_| !settled), here, elsewhere) {
         (Some(machine), ..) => ResolvesTo::Unstamped(format!(
             "the machine {} does not carry the stamp of the MaasMachine {} in MAAS yet",
@@ -90,9 +94,10 @@ pub fn rests_on_stamp(machine: &Machine, record: &Record) -> bool {
     record.addresses.iter().any(|address| claims(machine, record, address))
 }
 
-/// Whether stamps decide whose a record is at all. A name that only our UID yields needs none.
-pub fn rests_on_stamps(observed: &Observed) -> bool {
-    !observed.object.name_is_from_uid || observed.rivals.iter().any(|rival| rival.name_is_from_uid)
+/// Whether the name alone proves whose a record is: only our UID yields it. Its digits are few, so somebody may create objects
+/// until one has those of a record that is not his; such a record resolves to machines with the stamps of others.
+fn is_proven_by_name(observed: &Observed, record: &Record) -> bool {
+    observed.object.name_is_from_uid && record.anothers.is_empty()
 }
 
 /// Whether a record under a name that only this object's UID yields can be the one that we created for it: nothing shows that it
@@ -118,10 +123,10 @@ pub(super) enum Whose {
 
 /// Determines the owner of a record. First the journal must claim it: by its ID; or, without one, because the name was free when
 /// we stored it (the answer to our request was lost) or because it looks like another provider's. Then MAAS must agree: the name
-/// is one that only this object's UID yields, or the record resolves to this cluster's machines; one that we claim to have
-/// created may also be empty.
+/// is one that only this object's UID yields and no machine behind it is another's, or the record resolves to this cluster's
+/// machines; one that we claim to have created may also be empty.
 pub(super) fn whose(observed: &Observed, source: Source, record: &Record, trusted: bool, name: &str) -> Whose {
-    let (object, journal) = (&observed.object, &observed.object.journal);
+    let journal = &observed.object.journal;
     let id = record.id;
     let claimed = match journal.record {
         Some(number) if number == id => true,
@@ -134,7 +139,7 @@ pub(super) fn whose(observed: &Observed, source: Source, record: &Record, truste
             return Whose::Foreign(message);
         }
     };
-    if claimed && object.name_is_from_uid {
+    if claimed && is_proven_by_name(observed, record) {
         return Whose::Ours;
     }
     match resolves_to(observed, record) {

@@ -123,30 +123,32 @@ fn contest(observed: &Observed) -> Contest<'_> {
     open
 }
 
-/// The criteria, the strongest first: a name that only one UID yields; stamped machines, because a copy does not have them; the ID
-/// of the record; a journal that names its object; a Cluster that names it. Anybody can write the last ones, so they decide only
+/// The criteria, the strongest first: stamped machines, because a copy does not have them; a name that only one UID yields, though
+/// with some effort another one does; the ID of the record; a journal that names its object; a Cluster that names it. Anybody can write the last ones, so they decide only
 /// where one side lacks them.
 fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
     let (object, journal) = (&observed.object, &observed.object.journal);
-    let (to_us, to_them) = match &observed.record {
+    let (to_us, to_them, unseen) = match &observed.record {
         Lookup::Found(record) => {
             let to_rival = record.bound.values().flatten().any(|id| rival.machines.contains(id));
-            (matches!(proof::resolves_to(observed, record), ResolvesTo::Here | ResolvesTo::HereAndElsewhere), to_rival)
+            let resolves_to = proof::resolves_to(observed, record);
+            let to_us = matches!(resolves_to, ResolvesTo::Here | ResolvesTo::HereAndElsewhere);
+            (to_us, to_rival, matches!(resolves_to, ResolvesTo::Unknown(_)))
         }
-        Lookup::Absent | Lookup::Unknown(_) => (false, false),
+        Lookup::Absent => (false, false, matches!(observed.machines, Lookup::Unknown(_))),
+        Lookup::Unknown(_) => (false, false, true),
     };
-    let unseen = matches!(observed.record, Lookup::Unknown(_)) || matches!(observed.machines, Lookup::Unknown(_));
     let own = journal.written_for.as_ref() == Some(&object.itself);
     let weights = [
-        (object.name_is_from_uid, rival.name_is_from_uid),
         (to_us, to_them),
+        (object.name_is_from_uid, rival.name_is_from_uid),
         (journal.record.is_some(), rival.numbered),
         (own, rival.own),
         (matches!(&observed.owner, Lookup::Found(owner) if owner.refers_here), rival.owned),
     ];
     match weights.into_iter().find(|(mine, theirs)| mine != theirs) {
         Some((true, _)) if object.name_is_from_uid || !unseen => Contest::Won,
-        Some((false, _)) if rival.name_is_from_uid => Contest::Lost(rival),
+        Some((false, _)) if rival.name_is_from_uid && !unseen => Contest::Lost(rival),
         _ => Contest::Open(rival),
     }
 }

@@ -144,9 +144,7 @@ impl Provisioning<'_> {
                         "{id} was released in MAAS outside of capmaas; it is never deployed again, delete the Machine"
                     ),
                 ),
-                _ => {
-                    (reasons::NOT_OUR_MACHINE, format!("{id} carries neither our key nor our stamp; it is left alone"))
-                }
+                _ => (reasons::NOT_OUR_MACHINE, self.observed.unmarked(id)),
             };
             return left_alone(reason, message);
         }
@@ -168,10 +166,7 @@ impl Provisioning<'_> {
             (_, Some(owner)) if owner != user && !(unclaimed && may_belong_to_earlier_user(&self.journal, metal)) => {
                 self.begin_anew(&format!("{id} belongs to {owner} now; requesting another machine"))
             }
-            _ => left_alone(
-                reasons::NOT_OUR_MACHINE,
-                format!("{id} carries neither our key nor our stamp; it is left alone"),
-            ),
+            _ => left_alone(reasons::NOT_OUR_MACHINE, self.observed.unmarked(id)),
         }
     }
 

@@ -223,6 +223,8 @@ pub struct HeldElsewhere {
     /// Those of the [machines involved](Observed::machines) that other objects name in their provider IDs or journals: live nodes
     /// (S6).
     pub machines: BTreeSet<String>,
+    /// One object for each of these machines, for people.
+    pub holders: BTreeMap<String, String>,
     /// The object that our idempotency key was made for, if it is another one: this one is a copy of it (S25).
     pub original: Option<String>,
     /// Another object has the same idempotency key, and its journal does not mark it as a copy: only machines whose stamp names

@@ -178,6 +178,19 @@ impl Observed {
         ))
     }
 
+    /// The message about a machine that carries no key of ours. Another object that names it may be the right one (S6), so a person
+    /// decides which of the two has to go.
+    pub(super) fn unmarked(&self, id: &str) -> String {
+        let message = format!("{id} carries neither our key nor our stamp; it is left alone");
+        match self.held_elsewhere.holders.get(id) {
+            Some(other) => format!(
+                "{message}: the MaasMachine {other} names it too, and only a machine that no other object names is \
+                 adopted; delete the one that is wrong"
+            ),
+            None => message,
+        }
+    }
+
     /// Whether a machine is ours by its idempotency key or stamp (S7).
     pub fn is_ours(&self, journal: &Journal, metal: &maas::Machine) -> bool {
         self.whose(journal, metal) == Whose::Ours

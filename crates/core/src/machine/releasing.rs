@@ -269,10 +269,18 @@ impl Releasing<'_> {
         }
         match (&self.observed.maas_cluster, &self.observed.in_dns) {
             (Lookup::Found(around), Lookup::Found(true)) if around.keeps_dns => {
-                let step =
-                    wait(reasons::DNS_DETACH_PENDING, format!("{} waits until its address has left DNS", metal.id), 5);
+                let stamp = self.observed.missing_stamp(&self.journal, metal);
+                let mut message = format!("{} waits until its address has left DNS", metal.id);
+                if let (None, None, Some(owner)) = (&stamp, &metal.stamp, &metal.owner) {
+                    // MAAS lets only its owner stamp it.
+                    message = format!(
+                        "{message}; it carries no stamp and belongs in MAAS to the earlier user {owner}, so the cluster may not \
+                         be able to prove that the record is its own: then remove the address from the record in MAAS"
+                    );
+                }
+                let step = wait(reasons::DNS_DETACH_PENDING, message, 5);
                 // Where the name does not prove whose the record is, the cluster changes it only if the machine is stamped.
-                Some(match self.observed.missing_stamp(&self.journal, metal) {
+                Some(match stamp {
                     Some(stamp) => step.doing(stamp),
                     None => step,
                 })

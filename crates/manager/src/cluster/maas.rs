@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
 use capmaas_core::Lookup;
-use capmaas_core::cluster::observed::{Observed, Record};
+use capmaas_core::cluster::dns::is_due;
+use capmaas_core::cluster::observed::{Observed, Record, Reserved};
 use capmaas_core::cluster::proof::may_be_own;
 use capmaas_core::cluster::{addresses, endpoint};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
@@ -97,6 +98,7 @@ fn facts_of(record: &DnsResource) -> Record {
     }
     Record {
         bound,
+        anothers: BTreeSet::new(),
         id: record.id,
         addresses: entries.iter().filter_map(parsed).collect(),
         dangling: entries.iter().any(|entry| parsed(entry).is_none()),
@@ -143,10 +145,25 @@ async fn observe_addresses(access: &Access<'_>, observed: &mut Observed, since: 
             observed.unknown_to_maas.insert(*address);
         }
     }
-    for address in observed.object.journal.owed.clone() {
-        if !current.contains(&address) && !wanted.contains(&address) {
-            observed.reserved.insert(address, access.is_reserved_for_us(address, since).await);
-        }
+    let owed = observed.object.journal.owed.iter().filter(|address| is_due(observed, &current, address));
+    let owed: Vec<IpAddr> = owed.copied().collect();
+    // One list for all of them, and none if MAAS holds nothing for us.
+    let mut records = None;
+    for address in owed {
+        let reserved = match access.is_reserved_for_us(address, since).await {
+            Lookup::Found(at) => {
+                if records.is_none() {
+                    records = Some(access.in_records().await);
+                }
+                match &records {
+                    Some(Lookup::Found(taken)) if taken.contains(&address) => Lookup::Absent,
+                    Some(Lookup::Unknown(why)) => Lookup::Unknown(why.clone()),
+                    _ => Lookup::Found(at),
+                }
+            }
+            none => none,
+        };
+        observed.reserved.insert(address, reserved);
     }
 }
 
@@ -208,10 +225,10 @@ impl Access<'_> {
     }
 
     /// Whether MAAS may have reserved the address because a record of this cluster contained it: it is reserved for our
-    /// user, for no machine, and not before the object was created, and no record contains it now. An annotation alone
-    /// would let its writer free an address that people reserved long before, or one of somebody else's record, which MAAS
-    /// would remove from it.
-    async fn is_reserved_for_us(&self, address: IpAddr, since: Option<Timestamp>) -> Lookup<()> {
+    /// user, for no machine, and not before the object was created. Nor may a record contain it now. An annotation
+    /// alone would let its writer free an address that people reserved long before, or one of somebody else's record, which
+    /// MAAS would remove from it.
+    async fn is_reserved_for_us(&self, address: IpAddr, since: Option<Timestamp>) -> Lookup<Reserved> {
         match self.holders(address).await {
             Ok(holders) => {
                 let ours = |holder: &maas_client::IpAddress| {
@@ -219,18 +236,25 @@ impl Access<'_> {
                     holder.alloc_type == Some(USER_RESERVED)
                         && owner == Some(self.identity.user())
                         && holder.interface_set.is_empty()
-                        && since.is_none_or(|since| reserved_at(holder).is_none_or(|at| at >= since))
                 };
-                if holders.iter().any(ours) { self.is_in_no_record(address).await } else { Lookup::Absent }
+                let is_recent = |holder: &maas_client::IpAddress| {
+                    since.is_none_or(|since| reserved_at(holder).is_none_or(|at| at >= since))
+                };
+                let mut ours = holders.iter().filter(|holder| ours(holder)).peekable();
+                match (ours.peek().is_some(), ours.any(is_recent)) {
+                    (false, _) => Lookup::Absent,
+                    (true, true) => Lookup::Found(Reserved::ForUs),
+                    (true, false) => Lookup::Found(Reserved::Before),
+                }
             }
             Err(error) => Lookup::Unknown(self.failed(&error)),
         }
     }
 
-    async fn is_in_no_record(&self, address: IpAddr) -> Lookup<()> {
+    /// The addresses of all records.
+    async fn in_records(&self) -> Lookup<BTreeSet<IpAddr>> {
         match self.identity.client.dns_resources().list(&DnsFilter::default()).await {
-            Ok(records) if records.iter().any(|record| facts_of(record).addresses.contains(&address)) => Lookup::Absent,
-            Ok(_) => Lookup::Found(()),
+            Ok(records) => Lookup::Found(records.iter().flat_map(|record| facts_of(record).addresses).collect()),
             Err(error) => Lookup::Unknown(self.failed(&error)),
         }
     }

@@ -39,7 +39,7 @@ pub struct Memory {
 
 #[derive(Default)]
 struct State {
-    failures: HashMap<Key, (Effect, Trouble)>,
+    failures: HashMap<Key, Vec<(Effect, Trouble)>>,
     probes: HashMap<Key, Timestamp>,
     zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
     shown: HashMap<Key, BTreeMap<String, Shown>>,
@@ -83,18 +83,27 @@ impl Memory {
         state.shown.remove(key);
     }
 
-    pub(super) fn trouble(&self, key: &Key) -> Option<(Effect, Trouble)> {
-        self.state().failures.get(key).cloned()
+    /// The effects that failed and have to wait: each of them, because another one that works proves nothing about it (S26).
+    pub(super) fn troubles(&self, key: &Key) -> Vec<(Effect, Trouble)> {
+        self.state().failures.get(key).cloned().unwrap_or_default()
     }
 
     pub(super) fn failed(&self, key: &Key, effect: &Effect, message: String, now: Timestamp) {
         let wait = self.backoff.refused(key, request(key, effect), FIRST_WAIT, now);
-        self.state().failures.insert(key.clone(), (effect.clone(), Trouble::new(message, wait, now)));
+        let mut state = self.state();
+        let failures = state.failures.entry(key.clone()).or_default();
+        failures.retain(|(failed, trouble)| failed != effect && trouble.retry_at > now);
+        failures.push((effect.clone(), Trouble::new(message, wait, now)));
     }
 
     pub(super) fn worked(&self, key: &Key, effect: &Effect, now: Timestamp) {
         self.backoff.done(key, request(key, effect), now);
-        self.state().failures.remove(key);
+        let mut state = self.state();
+        let Some(failures) = state.failures.get_mut(key) else { return };
+        failures.retain(|(failed, _)| failed != effect);
+        if failures.is_empty() {
+            state.failures.remove(key);
+        }
     }
 
     /// The machines that a cluster's record resolved to when they were last read, by system ID. To be used only while the record
@@ -146,7 +155,7 @@ mod tests {
     fn s26_waits_double_up_to_two_minutes_and_begin_anew_after_a_success() {
         let (memory, key, now) = (Memory::default(), Key::new("n", "c"), Timestamp::UNIX_EPOCH);
         let effect = Effect::DeleteDnsRecord { id: 7 };
-        let wait = || memory.trouble(&key).map(|(_, trouble)| trouble.retry_at.as_second());
+        let wait = || memory.troubles(&key).first().map(|(_, trouble)| trouble.retry_at.as_second());
         let mut waits = Vec::new();
         for _ in 0..8 {
             memory.failed(&key, &effect, "denied".into(), now);
@@ -155,6 +164,20 @@ mod tests {
         assert_eq!(waits, [5, 10, 20, 40, 80, 120, 120, 120]);
         memory.worked(&key, &effect, now);
         assert_eq!(wait(), None);
+    }
+
+    #[test]
+    fn s26_of_several_effects_that_fail_each_waits_until_it_works_itself() {
+        let (memory, key, now) = (Memory::default(), Key::new("n", "c"), Timestamp::UNIX_EPOCH);
+        let (one, other) = (Effect::DeleteDnsRecord { id: 7 }, Effect::DeleteDnsRecord { id: 8 });
+        let left = || memory.troubles(&key).into_iter().map(|(effect, _)| effect).collect::<Vec<_>>();
+        memory.failed(&key, &one, "denied".into(), now);
+        memory.failed(&key, &other, "denied".into(), now);
+        assert_eq!(left(), vec![one.clone(), other.clone()]);
+        memory.worked(&key, &other, now);
+        assert_eq!(left(), vec![one]);
+        memory.failed(&key, &other, "denied".into(), now + SignedDuration::from_secs(5));
+        assert_eq!(left(), [other], "the first one may be tried again");
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
         usable_zones: None,
         api_server: ApiServer::NotAsked,
         hosts: Hosts::Off,
-        trouble: context.memory.trouble(key),
+        troubles: context.memory.troubles(key),
         contract: context.contract,
     };
     if nothing_will_be_done(&observed) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use capmaas_api::MaasMachine;
 use capmaas_core::Lookup;
-use capmaas_core::cluster::observed::{Observed, Stamp};
-use capmaas_core::cluster::proof::{rests_on_stamp, rests_on_stamps};
+use capmaas_core::cluster::observed::{Machine, Observed, Record, Stamp};
+use capmaas_core::cluster::proof::rests_on_stamp;
 use futures::future::join_all;
 
 use super::Context;
@@ -23,23 +23,26 @@ pub(super) struct Claims<'a> {
     pub(super) rivals: &'a [Vec<Arc<MaasMachine>>],
 }
 
-/// Reads the machines that both the record and a MaasMachine name, as far as the owner of the record depends on them. With a
-/// record from the cache, a stamp that proved a claim need not be read again; everything else is.
+/// Reads the machines that both the record and a MaasMachine name, and under a name that our UID yields all that the record
+/// resolves to: its digits may fit by accident, or because somebody tried. With a record from the cache, a stamp that proved a
+/// claim need not be read again; nor while our name alone proves ours, because it has shown that machine to be nobody else's.
 pub(super) async fn observe(
     (context, key, identity): (&Context, &Key, &Identity),
     claims: &Claims<'_>,
     observed: &mut Observed,
     from_cache: bool,
 ) {
-    let (Lookup::Found(record), true) = (observed.record.clone(), rests_on_stamps(observed)) else { return };
+    let (Lookup::Found(record), from_uid) = (observed.record.clone(), observed.object.name_is_from_uid) else { return };
     let Lookup::Found(facts) = &mut observed.machines else { return };
     let bound: BTreeSet<&String> = record.bound.values().flatten().collect();
     let named = |machine: &Arc<MaasMachine>| system_id(machine).filter(|id| bound.contains(id));
     let of_rivals = claims.rivals.iter().flatten().filter_map(named);
     let own = facts.iter().filter(|machine| rests_on_stamp(machine, &record)).filter_map(|it| it.system_id.clone());
-    let ids: BTreeSet<String> = of_rivals.chain(own).collect();
+    let all = bound.iter().copied().filter(|_| from_uid).cloned();
+    let ids: BTreeSet<String> = of_rivals.chain(own).chain(all).collect();
 
-    let mut shown = if from_cache { context.memory.shown(key) } else { BTreeMap::new() };
+    let mut shown =
+        if from_cache || from_uid && observed.rivals.is_empty() { context.memory.shown(key) } else { BTreeMap::new() };
     let proves = |shown: &Shown| {
         claims.machines.iter().chain(claims.rivals.iter().flatten()).any(|machine| shown.stamp.is_of(machine))
     };
@@ -51,10 +54,12 @@ pub(super) async fn observe(
         match found {
             Ok(machine) => drop(shown.insert(id.clone(), Shown::of(&machine, identity.user()))),
             Err(error) if error.is_not_found() => {}
+            // Another user's, who is nobody that shares ours.
+            Err(error) if from_uid && error.status() == Some(403) => {}
             Err(error) => drop(unread.insert(id.clone(), error.to_string())),
         }
     }
-    for (machine, facts) in claims.machines.iter().zip(facts) {
+    for (machine, facts) in claims.machines.iter().zip(facts.iter_mut()) {
         let Some(id) = facts.system_id.as_ref().filter(|id| ids.contains(*id)) else { continue };
         facts.stamp = match (shown.get(id), unread.get(id)) {
             (Some(shown), _) => shown.stamp_of(machine),
@@ -68,6 +73,18 @@ pub(super) async fn observe(
         let claimed = machines.iter().filter_map(|machine| Some((named(machine)?, machine.as_ref())));
         rival.machines = claimed.filter(is_its_own).map(|(id, _)| id).collect();
     }
+    let is_proven = |machine: &Machine| {
+        matches!(machine.stamp, Stamp::Own(_)) && machine.system_id.as_ref().is_some_and(|id| bound.contains(id))
+    };
+    observed.record = match unread.values().next() {
+        Some(why) if from_uid && !facts.iter().any(is_proven) => Lookup::Unknown(why.clone()),
+        _ => {
+            let is_anothers =
+                |id: &String| shown.get(id).is_some_and(|shown| shown.stamp.is_anothers(key, claims.machines));
+            let anothers = record.bound.iter().filter(|(_, holders)| holders.iter().any(is_anothers));
+            Lookup::Found(Record { anothers: anothers.map(|(address, _)| *address).collect(), ..record.clone() })
+        }
+    };
     context.memory.keep_shown(key, shown);
 }
 

@@ -1,6 +1,6 @@
 //! Which of the observed machines and keys belong to other objects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_core::credentials::Name;
@@ -24,8 +24,10 @@ pub(super) async fn held_elsewhere(
         Some(journal) => claims(kubernetes, &observed.object, journal, machine_index).await?,
         None => HeldElsewhere::default(),
     };
+    let holders = held(kubernetes, machine_index, asker, observed.machines()).await?;
     Ok(HeldElsewhere {
-        machines: held(kubernetes, machine_index, asker, observed.machines()).await?,
+        machines: holders.keys().cloned().collect(),
+        holders,
         use_go_form: machine_index.is_go_form_used_beside(&observed.object),
         ..claims
     })
@@ -55,7 +57,7 @@ pub(super) async fn claims(
     })
 }
 
-/// The machines that other objects hold. The index may lag behind: a machine that one object has released and another
+/// The machines that other objects hold, each with one of these objects. The index may lag behind: a machine that one object has released and another
 /// one now holds would be mistaken for a live node, be left alone (S6), and leak. So the supposed holder is read live
 /// first.
 async fn held(
@@ -63,12 +65,12 @@ async fn held(
     machine_index: &MachineIndex,
     asker: Asker<'_>,
     machines: BTreeSet<String>,
-) -> Result<BTreeSet<String>> {
-    let mut held = BTreeSet::new();
+) -> Result<BTreeMap<String, String>> {
+    let mut held = BTreeMap::new();
     for id in machines {
         for holder in machine_index.others_holding(asker, &id) {
             if kubernetes.maas_machine(&holder).await?.is_some_and(|object| holds(&object, asker.maas, &id)) {
-                held.insert(id.clone());
+                held.insert(id.clone(), holder.to_string());
             }
         }
     }
@@ -93,13 +95,13 @@ mod tests {
         let behind = port.machine_index().await.unwrap();
         let another = Asker { uid: Some("another"), maas: None };
         let seen = async || held(&port, &behind, another, BTreeSet::from(["abc123".into()])).await.unwrap();
-        assert_eq!(seen().await, BTreeSet::from(["abc123".into()]), "a live node");
+        assert_eq!(seen().await, BTreeMap::from([("abc123".into(), "n/a".into())]), "a live node");
         let released = Allocation { released: Some("abc123".into()), ..Allocation::of("abc123") };
         let given_back = Journal { allocation: Some(released), ..holds };
         port.edit("MaasMachine", &key, &noting(&given_back)).unwrap();
         assert_eq!(behind.others_holding(another, "abc123").len(), 1, "it is behind");
-        assert_eq!(seen().await, BTreeSet::new());
+        assert_eq!(seen().await, BTreeMap::new());
         port.delete("MaasMachine", &key);
-        assert_eq!(seen().await, BTreeSet::new());
+        assert_eq!(seen().await, BTreeMap::new());
     }
 }

@@ -126,6 +126,34 @@ async fn a_user_without_the_right_is_told_and_asks_less_and_less_often() {
 }
 
 #[tokio::test]
+async fn s26_an_effect_that_works_does_not_free_another_one_from_its_wait() {
+    let stage = Stage::new();
+    stage.plain_cluster();
+    stage.rest().await;
+    let admin = stage.identities.of_manager().await.unwrap().client;
+    let id = stage.maas.control().with_model(|model| model.db.dns.values().next().unwrap().id);
+    admin.dns_resources().set_addresses(id, &["10.0.0.77".parse().unwrap()]).await.unwrap();
+    admin.dns_resources().set_addresses(id, &[]).await.unwrap();
+    let owed =
+        json!({ "metadata": { "annotations": { "infrastructure.cluster.x-k8s.io/dns-owed-addresses": "10.0.0.77" } } });
+    stage.port.edit("MaasCluster", &key(), &owed).unwrap();
+    let denied =
+        json!({ "match": { "path": "/ipaddresses/", "method": "POST" }, "do": "status", "status": 403, "times": 0 });
+    stage.maas.control().add_fault(serde_json::from_value(denied).unwrap());
+    stage.forget_requests();
+    stage.rest().await;
+    let asked = || stage.writes().iter().filter(|write| write.contains("/ipaddresses/")).count();
+    assert_eq!((asked(), stage.reason("LoadBalancerReady").as_str()), (1, "LoadBalancerFailed"));
+    stage.control_plane("cp1");
+    stage.rest().await;
+    assert!(!stage.records()[0].1.is_empty());
+    assert_eq!((asked(), stage.reason("LoadBalancerReady").as_str()), (1, "LoadBalancerFailed"));
+    stage.advance(6);
+    stage.rest().await;
+    assert_eq!(asked(), 2);
+}
+
+#[tokio::test]
 async fn a_domain_that_does_not_exist_is_named() {
     let stage = Stage::new();
     stage.arrange(json!([{"absent": {"domain": "k8s.example"}}]));

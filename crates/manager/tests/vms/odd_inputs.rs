@@ -33,12 +33,12 @@ fn cases() -> Vec<Case> {
         case(vm(json!({ "minMemory": 8_589_934_592_u64 })), "UnreadableSpec", "so 8 GiB are 8192"),
         case(vm(json!({ "minCPU": 4_294_967_297_u64 })), "UnreadableSpec", "it is a number of cores"),
         case(json!({ "minDiskSize": 5_000_000_000_u64 }), "UnreadableSpec", "it is a number of GB"),
-        case(json!({ "minCPU": 4000 }), "NoMachineAvailable", ""),
+        case(json!({ "minCPU": 4000 }), "NoMachineAvailable", "4000"),
         case(json!({ "tags": ["nosuch"] }), "NoMachineAvailable", "nosuch"),
         case(json!({ "resourcePool": "nosuch" }), "NoMachineAvailable", "nosuch"),
         case(json!({ "failureDomain": "nosuch" }), "NoMachineAvailable", "nosuch"),
         case(json!({ "failureDomain": "a/b" }), "NoMachineAvailable", "a/b"),
-        case(json!({ "systemID": "nosuch" }), "NoMachineAvailable", ""),
+        case(json!({ "systemID": "nosuch" }), "NoMachineAvailable", "nosuch"),
         case(json!({ "providerID": "aws:///x" }), "MachineNotFound", "names no machine that could be looked up"),
         case(json!({ "provisioningMode": "cloud" }), "UnreadableSpec", "which this version does not know"),
         case(json!({ "dynamicLXD": true, "provisioningMode": "bare-metal" }), "ContradictorySpec", "disagree"),
@@ -82,6 +82,38 @@ async fn every_odd_input_gets_a_sentence_that_names_it() {
         assert!(!message.is_empty() && message.contains(words), "{spec}: {message}");
         assert!(stage.object("m")["status"]["ready"] != true, "{spec}");
     }
+}
+
+#[tokio::test]
+async fn a_machine_that_somebody_else_has_is_named_and_not_taken() {
+    let stage = Stage::new();
+    stage.arrange(json!([
+        {"user": {"name": "somebody", "admin": false, "key": "cs:ts:CANARYsomebody"}},
+        {"machine": {"hostname": "bm01", "zone": "az1", "cpu_count": 4, "memory": 8192, "status": "Deployed", "owner": "somebody"}},
+    ]));
+    let id = stage.maas.control().with_model(|model| model.machine_named("bm01").unwrap());
+    stage.machine("m", json!({ "systemID": id }));
+    stage.until(&["m"], "told", |stage| stage.reason("m", "MachineDeployed") == "NoMachineAvailable").await;
+    let message = stage.condition("m", "MachineDeployed")["message"].to_string();
+    assert!(message.contains(&id), "{message}");
+}
+
+#[tokio::test]
+async fn a_bootstrap_secret_without_its_value_is_named() {
+    let stage = Stage::new();
+    stage.arrange(json!([{"machine": {"hostname": "bm01", "zone": "az1", "cpu_count": 4, "memory": 8192}}]));
+    stage.machine("m", json!({}));
+    let secret = Key::new("default", "m");
+    stage.port.delete("Secret", &secret);
+    stage.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "m", "namespace": "default" },
+        "stringData": { "format": "cloud-config" },
+    }));
+    let told = |stage: &Stage| stage.reason("m", "MachineDeployed") == "WaitingForBootstrapData";
+    stage.until(&["m"], "told", told).await;
+    let message = stage.condition("m", "MachineDeployed")["message"].to_string();
+    let words = "the Secret m with the bootstrap data does not exist yet, or has no key \\\"value\\\"";
+    assert!(message.contains(words), "{message}");
 }
 
 #[tokio::test]

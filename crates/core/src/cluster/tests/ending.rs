@@ -152,7 +152,7 @@ fn s18_what_the_record_left_reserved_is_given_back_before_the_finalizer_goes() {
     let mut observed = ending(settled(&[], vec![]));
     observed.record = Lookup::Absent;
     observed.object.journal.owed = ips(&["10.0.0.9"]);
-    observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(()));
+    observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(Reserved::ForUs));
     let plan = decide(&observed, now());
     assert_eq!(plan.effect, Some(Effect::ReleaseAddress { address: ip("10.0.0.9") }));
     assert_eq!(plan.finalizer, Finalizer::Keep);

@@ -211,7 +211,7 @@ fn s18_an_owed_address_is_given_back_when_neither_record_nor_machine_has_it() {
     let owing = |addresses: &[&str], machines| {
         let mut observed = settled(addresses, machines);
         observed.object.journal.owed = ips(&["10.0.0.9"]);
-        observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(()));
+        observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(Reserved::ForUs));
         observed
     };
     let gone = owing(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
@@ -353,14 +353,17 @@ fn s05_a_vm_that_is_owed_must_be_seen_before_another_identity_is_believed() {
 fn an_effect_that_failed_is_told_and_tried_again_after_a_while() {
     let mut observed = settled(&[], vec![up("m1", &["10.0.0.1"])]);
     let effect = decide(&observed, now()).effect.unwrap();
-    observed.trouble = Some((effect, Trouble { message: "MAAS denied it".into(), retry_at: later(20) }));
+    observed.troubles = vec![(effect.clone(), Trouble { message: "MAAS denied it".into(), retry_at: later(20) })];
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.requeue), (&None, Requeue::seconds(20)));
     assert_eq!(reason(&plan.status.unwrap(), conditions::LOAD_BALANCER_READY), reasons::LOAD_BALANCER_FAILED);
     assert!(decide(&observed, later(20)).effect.is_some());
     let another = Effect::ReleaseAddress { address: "10.0.0.9".parse().unwrap() };
-    observed.trouble.as_mut().unwrap().0 = another;
+    observed.troubles[0].0 = another.clone();
     assert!(decide(&observed, now()).effect.is_some(), "what failed was something else (S26)");
+    let denied = Trouble { message: "MAAS denied it".into(), retry_at: later(20) };
+    observed.troubles = vec![(effect, denied.clone()), (another, denied)];
+    assert_eq!(decide(&observed, now()).effect, None, "each of them waits");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use capmaas_api::{Condition, Conditions as _, MaasClusterStatus, conditions};
 use jiff::Timestamp;
 
 use super::journal::{Journal, Source};
-use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record, Stamp};
+use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record, Reserved, Stamp};
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
 use crate::origin::WrittenFor;
@@ -66,7 +66,7 @@ fn fresh() -> Observed {
         usable_zones: None,
         api_server: ApiServer::NotAsked,
         hosts: Hosts::Off,
-        trouble: None,
+        troubles: Vec::new(),
         contract: Contract::List,
     }
 }
@@ -100,7 +100,7 @@ fn itself() -> WrittenFor {
 /// A record whose addresses belong to the machines `at-<address>` in MAAS.
 fn record(id: i64, addresses: &[&str]) -> Record {
     let bound = addresses.iter().map(|address| (ip(address), BTreeSet::from([format!("at-{address}")]))).collect();
-    Record { id, addresses: ips(addresses), bound, dangling: false }
+    Record { id, addresses: ips(addresses), bound, anothers: BTreeSet::new(), dangling: false }
 }
 
 /// A control plane machine that is up and stamped.

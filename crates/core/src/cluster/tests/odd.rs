@@ -63,9 +63,9 @@ fn s02_a_record_that_a_clock_ahead_asked_for_is_waited_for_no_longer_than_any_ot
 fn a_try_that_a_clock_ahead_put_off_is_not_put_off_until_then() {
     let mut observed = settled(&["10.0.0.9"], vec![up("m", &["10.0.0.7"])]);
     let effect = decide(&observed, now()).effect.unwrap();
-    let put_off = |seconds| Some((effect.clone(), Trouble { message: "denied".into(), retry_at: later(seconds) }));
-    observed.trouble = put_off(300);
+    let put_off = |seconds| vec![(effect.clone(), Trouble { message: "denied".into(), retry_at: later(seconds) })];
+    observed.troubles = put_off(300);
     assert!(decide(&observed, now()).effect.is_none());
-    observed.trouble = put_off(60 * 60 * 24);
+    observed.troubles = put_off(60 * 60 * 24);
     assert!(decide(&observed, now()).effect.is_some());
 }

@@ -93,17 +93,36 @@ fn s24_a_journal_of_an_earlier_release_is_taken_over_without_a_change_in_maas() 
 
 #[test]
 fn s25_of_two_that_claim_a_record_the_one_whose_uid_made_the_name_is_the_original() {
-    let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
+    let mut observed = settled(&["10.0.0.1"], Vec::new());
     for written_for in [Some(itself()), None] {
         observed.object.journal.written_for = written_for;
-        // Whatever the other one claims.
-        observed.rivals = vec![Rival { own: true, machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
+        // Whatever the other one claims; machines that are stamped would decide before.
+        observed.rivals = vec![Rival { own: true, ..rival() }];
         assert!(matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
         observed.rivals[0].name_is_from_uid = true;
         observed.object.name_is_from_uid = false;
         assert!(!matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
         observed.object.name_is_from_uid = true;
     }
+}
+
+#[test]
+fn s25_a_uid_that_happens_to_yield_a_name_outweighs_no_stamp() {
+    // Its UID was tried out until its digits were those of the victim's record.
+    let mut forger = settled(&["10.0.0.1"], vec![up("m9", &["10.0.0.9"])]);
+    let Lookup::Found(record) = &mut forger.record else { panic!() };
+    record.anothers = ips(&["10.0.0.1"]);
+    // Also if the victim lives in another management cluster.
+    let plan = decide(&forger, now());
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
+    assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+    let plan = deleted(Observed { machines: Lookup::Found(Vec::new()), ..forger.clone() });
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Remove));
+    forger.rivals = vec![Rival { machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
+    assert!(matches!(judge(&forger), Provenance::Doubtful(_)));
+    let mut victim = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
+    victim.rivals = vec![Rival { own: true, name_is_from_uid: true, ..rival() }];
+    assert_eq!(judge(&victim), Provenance::Own);
 }
 
 #[test]
@@ -282,6 +301,18 @@ fn s18_a_machine_that_lost_its_stamp_does_not_keep_the_others_from_being_kept_in
 }
 
 #[test]
+fn s18_a_machine_that_cannot_be_read_does_not_keep_the_others_from_being_kept_in_step() {
+    let unread = || stamped(Stamp::Unknown("MAAS denied it".into()));
+    let machines = || vec![unread(), up("m2", &["10.0.0.2"]), up("m3", &["10.0.0.3"])];
+    let plan = decide(&moved(settled(&["10.0.0.1", "10.0.0.2"], machines())), now());
+    assert!(matches!(plan.effect, Some(Effect::UpdateDnsRecord { .. })), "{plan:?}");
+    // A record that is not noted yet may be anybody's.
+    let plan = decide(&of_the_go_provider(&["10.0.0.1", "10.0.0.2"], machines()), now());
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
+    assert_ne!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+}
+
+#[test]
 fn s18_an_address_that_is_bound_to_no_machine_is_that_of_a_stamped_machine_which_has_it_in_maas() {
     let resolving = |machine: Machine| {
         let mut observed = moved(settled(&["10.0.0.9"], vec![machine, up("m2", &["10.0.0.2"])]));
@@ -306,4 +337,17 @@ fn s25_a_claim_to_the_machines_counts_only_with_their_stamp() {
     let mut victim = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
     victim.rivals = vec![Rival { own: true, ..rival() }];
     assert_eq!(judge(&victim), Provenance::Own);
+}
+
+#[test]
+fn s18_an_address_that_was_reserved_before_the_object_existed_is_left_and_named() {
+    let mut observed = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
+    observed.object.journal.owed = ips(&["10.0.0.9"]);
+    observed.reserved = [(ip("10.0.0.9"), Lookup::Found(Reserved::Before))].into();
+    let plan = decide(&observed, now());
+    assert_eq!(plan.effect, None);
+    assert_eq!(plan.patch.annotations[names::DNS_OWED_ANNOTATION], None, "a person decides");
+    assert!(plan.events[0].warning && plan.events[0].message.contains("10.0.0.9"), "{plan:?}");
+    let mut gone = deleted(Observed { machines: Lookup::Found(Vec::new()), record: Lookup::Absent, ..observed });
+    assert_eq!((gone.finalizer, gone.events.pop().map(|event| event.warning)), (Finalizer::Remove, Some(true)));
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use super::super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
+use super::super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record, Reserved};
 use super::super::plan::Effect;
 use super::super::{Journal, Plan, addresses, endpoint};
 use super::{known, later};
@@ -76,7 +76,8 @@ impl World {
         let free = (0..5).map(|n| format!("c1-{n:06x}.maas")).find(|name| !self.records.contains_key(name));
         let candidate = if self.maas_answers { free.map_or(Lookup::Absent, Lookup::Found) } else { away() };
         let owed = object.journal.owed.iter().map(|address| {
-            let reserved = if self.reserved.contains(address) { Lookup::Found(()) } else { Lookup::Absent };
+            let reserved =
+                if self.reserved.contains(address) { Lookup::Found(Reserved::ForUs) } else { Lookup::Absent };
             (*address, if self.maas_answers { reserved } else { Lookup::Unknown("away".into()) })
         });
         let mut observed = Observed {
@@ -97,7 +98,7 @@ impl World {
             usable_zones: None,
             api_server: ApiServer::NotAsked,
             hosts: Hosts::Off,
-            trouble: None,
+            troubles: Vec::new(),
             contract: Contract::List,
             object,
         };
@@ -180,8 +181,9 @@ impl World {
                 assert!(!self.records.contains_key(name), "made twice: {name}");
                 self.reserve(addresses);
                 self.numbers += 1;
+                let (bound, anothers) = (BTreeMap::new(), BTreeSet::new());
                 let record =
-                    Record { id: self.numbers, addresses: addresses.clone(), bound: BTreeMap::new(), dangling: false };
+                    Record { id: self.numbers, addresses: addresses.clone(), bound, anothers, dangling: false };
                 self.records.insert(name.clone(), record);
                 return Some(self.numbers);
             }

@@ -120,6 +120,19 @@ fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
 }
 
 #[test]
+fn s06_a_machine_that_is_not_adopted_because_another_object_names_it_tells_which() {
+    let adopted = Journal { allocation: Some(Allocation { adopted: true, ..Allocation::of(ID) }), ..journal() };
+    let bare = maas::Machine { stamp: None, stamped_for: None, ..metal(State::Deployed) };
+    let mut observed = fresh().with_journal(&adopted).seeing(bare).under_key(Vec::new()).provisioned();
+    assert_eq!(effect(&decide(&observed, now())), "stamp");
+    observed.held_elsewhere.machines.insert(ID.into());
+    observed.held_elsewhere.holders.insert(ID.into(), "tenant/forged".into());
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "NotOurMachine"));
+    assert!(format!("{:?}", plan.status).contains("the MaasMachine tenant/forged names it too"), "{plan:?}");
+}
+
+#[test]
 fn s25_what_others_claim_changes_nothing_about_a_machine_that_is_stamped_for_us() {
     let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     observed.held_elsewhere.machines.insert(ID.into());

@@ -108,6 +108,18 @@ fn s18_a_machine_without_its_stamp_gets_it_while_it_waits_to_leave_dns() {
 }
 
 #[test]
+fn s18_a_machine_that_only_an_earlier_user_could_stamp_is_named_with_what_to_do() {
+    let found = maas::Machine { stamp: None, owner: Some("bob".into()), ..metal(State::Deployed) };
+    let journal = Journal { earlier_users: vec!["bob".into()], ..with_machine() };
+    let mut observed = fresh().with_journal(&journal).deleting().seeing(found.clone()).under_key(vec![found]);
+    observed.in_dns = Lookup::Found(true);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "DNSDetachPending"));
+    let said = format!("{:?}", plan.status);
+    assert!(said.contains("the earlier user bob") && said.contains("remove the address from the record"), "{said}");
+}
+
+#[test]
 fn s18_nobody_is_waited_for_where_nobody_keeps_the_record() {
     let mut observed = leaving().seeing(metal(State::Deployed));
     observed.in_dns = Lookup::Found(true);
