@@ -256,9 +256,9 @@ async fn this_host(
     candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_deref() == Some(&settings.node_name)));
     for candidate in candidates {
         let parameters = maas.vm_hosts().parameters(candidate.id).await?;
-        let der = parameters.certificate.as_deref().and_then(|pem| lxd_client::certificate_der(pem).ok());
-        let certificate = der.as_ref().map(|der| Fingerprint::of_der(der));
-        let maker = keys::maker(der.as_deref().unwrap_or_default(), &settings.node_name);
+        let pem = parameters.certificate.as_deref().unwrap_or_default();
+        let certificate = Fingerprint::of_pem(pem).ok();
+        let maker = keys::maker(pem, &settings.node_name);
         // A VM host of the same name on another machine is left alone.
         if !of_machine(&candidate) && maker == Maker::SomebodyElse {
             continue;

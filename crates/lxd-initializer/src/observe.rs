@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::{
     agent::Agent,
-    alive, decide, keys, names,
+    alive, decide, issued, keys, names,
     observed::{
         BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, Probe, ServerFacts,
         TrustFacts,
@@ -222,7 +222,7 @@ async fn earlier(settings: &Settings, lxd: &Client, now: &Certificate) -> Lookup
             && found.kind == "client"
             && found.restricted
             && found.projects == [settings.project.clone()]
-            && keys::is_successor(&now.pem, &found.certificate)
+            && issued::is_successor(&now.pem, &found.certificate)
     });
     let prints = ours.filter_map(|found| Fingerprint::of_pem(&found.certificate).ok());
     Lookup::Found(prints.filter(|print| *print != now.fingerprint).collect())
