@@ -10,10 +10,11 @@ use lxd_initializer::{
     decide::decide,
     keys,
     observed::{
-        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts, Observed,
+        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Memory, NodeFacts, Observed, Place,
         PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
     },
     plan::Plan,
+    registering::{self, Claim, Wanted},
     requirements,
     settings::{Arguments, Settings},
 };
@@ -75,7 +76,7 @@ impl Site {
                 return None;
             }
         };
-        let Machine { system_id, zone, pool } = &machine;
+        let Machine { system_id, place: Place { zone, pool } } = &machine;
         list.good("Machine", format!("this node is machine {name} ({system_id}), zone {zone}, pool {pool}"));
         let settings = match settings(&host, &name, ip, &kept, options) {
             Ok(settings) => settings,
@@ -102,7 +103,7 @@ impl Site {
             Ok(instances) => Lookup::Found(instances),
             Err(error) => Lookup::Unknown(error.to_string()),
         };
-        let host = self.vm_host(&instances).await?;
+        let host = self.vm_host(instances.clone()).await?;
         let server = ServerFacts {
             product: "lxd".into(),
             version: self.lxd_version.clone(),
@@ -129,10 +130,7 @@ impl Site {
             system_id: Some(self.machine.system_id.clone()),
             ..NodeFacts::default()
         };
-        let view = MaasView {
-            machine: Lookup::Found(self.machine.clone()),
-            host: host.clone().map_or(Lookup::Absent, Lookup::Found),
-        };
+        let view = MaasView { machine: Lookup::Found(self.machine.clone()), host: host.clone() };
         let observed = Observed {
             node: Lookup::Found(node),
             api_key: Lookup::Found(()),
@@ -141,62 +139,20 @@ impl Site {
             own_certificate: Lookup::Found(self.certificate.clone()),
             lxd: LxdFacts::Here(Box::new(server)),
             maas: MaasFacts::Here(Box::new(view)),
+            intent: Lookup::Absent,
             memory: Memory::default(),
         };
-        Ok((decide(&self.settings, &observed, Timestamp::now()), host))
+        Ok((decide(&self.settings, &observed, Timestamp::now()), host.found().cloned()))
     }
 
-    /// The VM host of this node: the one on its machine, otherwise one with our certificate under our name.
-    async fn vm_host(&self, instances: &Lookup<Vec<String>>) -> Result<Option<VmHost>, maas_client::Error> {
+    /// The VM host of this node. It is ours if it has our key, by this run or by an interrupted one.
+    async fn vm_host(&self, instances: Lookup<Vec<String>>) -> Result<Lookup<VmHost>, maas_client::Error> {
         let all = self.maas.vm_hosts().list().await?;
-        let here = |host: &&maas_client::VmHost| {
-            host.host.as_ref().is_some_and(|reference| reference.system_id == self.machine.system_id)
-        };
-        let named = |host: &&maas_client::VmHost| host.name.as_deref() == Some(self.settings.node_name.as_str());
-        let candidates = all.iter().filter(here).chain(all.iter().filter(|host| !here(host) && named(host)));
-        for candidate in candidates {
-            let parameters = self.maas.vm_hosts().parameters(candidate.id).await?;
-            let print = parameters.certificate.as_deref().and_then(|pem| lxd_client::Fingerprint::of_pem(pem).ok());
-            let ours = print == Some(self.certificate.fingerprint);
-            if !ours && !here(&candidate) {
-                continue;
-            }
-            let project = parameters.project.clone().unwrap_or_default();
-            return Ok(Some(VmHost {
-                id: candidate.id.unsigned_abs(),
-                name: candidate.name.clone().unwrap_or_default(),
-                machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-                address: parameters.url(),
-                strangers: self.strangers(candidate.id, &project, instances).await?,
-                project,
-                certificate: print,
-                maker: if ours { Maker::ThisAgent } else { Maker::SomebodyElse },
-                // We cannot read the trust store; that MAAS has connected proves the same.
-                certificate_trusted: if candidate.is_reached() {
-                    Lookup::Found(())
-                } else {
-                    Lookup::Unknown("only LXD's administrator can see that".into())
-                },
-                reached: candidate.is_reached(),
-                digested: candidate.is_measured(),
-            }));
-        }
-        Ok(None)
-    }
-
-    /// Instances of the project that MAAS does not know as VMs of this host (S12).
-    async fn strangers(
-        &self,
-        host: i64,
-        project: &str,
-        instances: &Lookup<Vec<String>>,
-    ) -> Result<Lookup<Vec<String>>, maas_client::Error> {
-        let instances = match instances {
-            Lookup::Found(instances) if project == self.settings.project => instances,
-            Lookup::Found(_) => return Ok(Lookup::Unknown(format!("its project is {project:?}"))),
-            other => return Ok(other.clone()),
-        };
-        self.maas.vm_hosts().strangers(host, instances).await.map(Lookup::Found)
+        let own = self.certificate.fingerprint.to_string();
+        let is_ours = |claim: &Claim<'_>| claim.fingerprint == Some(own.as_str());
+        let Settings { node_name: node, project, .. } = &self.settings;
+        let wanted = Wanted { machine: &self.machine.system_id, node, project, instances };
+        registering::find(&self.maas, &all, &wanted, &is_ours).await
     }
 }
 
@@ -283,8 +239,10 @@ async fn machine(maas: &Client, node: &str, ip: IpAddr) -> Result<Lookup<(Machin
                 let name = machine.hostname.clone().unwrap_or_else(|| machine.system_id.clone());
                 let machine = Machine {
                     system_id: machine.system_id.clone(),
-                    zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
-                    pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+                    place: Place {
+                        zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+                        pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+                    },
                 };
                 return Ok(Lookup::Found((machine, name)));
             }

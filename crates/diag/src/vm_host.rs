@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use capmaas_core::registration::{Call, New, Outcome};
 use lxd_initializer::{
-    effect::{Effect, Registration},
+    effect::Effect,
     observed::{Lookup, Maker},
     plan::{State, Step},
+    registering::{self, KeyPair, SEND},
 };
-use maas_client::{MachineFilter, NewVmHost, VmHostAuth};
+use maas_client::MachineFilter;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
@@ -50,34 +52,30 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
             return Registered::No(None);
         }
     };
-    let existing = found.map(|host| Host {
-        id: i64::try_from(host.id).unwrap_or(i64::MAX),
-        name: host.name,
-        project: host.project,
-        ours: host.maker == Maker::ThisAgent,
-    });
+    let existing =
+        found.map(|host| Host { id: host.id, name: host.name, project: host.project, ours: host.maker == Maker::Ours });
     match plan.effect {
-        Some(Effect::Register(registration)) if dry_run => {
-            let Registration { name, address, .. } = registration;
+        Some(Effect::OnHost(Call::Register(new))) if dry_run => {
+            let New { name, address, .. } = *new;
             list.would(REGISTERED, format!("would register VM host {name} at {address}, and unregister it"));
             Registered::WouldBe
         }
-        Some(Effect::Register(registration)) => match create(site, &registration, list).await {
+        Some(Effect::OnHost(Call::Register(new))) => match create(site, *new, list).await {
             Some(host) => prove(site, host, stop, list).await,
             None => Registered::No(None),
         },
-        Some(Effect::Refresh { .. }) if dry_run => {
+        Some(Effect::OnHost(Call::Refresh { .. })) if dry_run => {
             list.would(REGISTERED, format!("would refresh the host in MAAS: {}", plan.message));
             Registered::WouldBe
         }
-        Some(Effect::Refresh { .. }) => {
+        Some(Effect::OnHost(Call::Refresh { .. })) => {
             list.good(REGISTERED, plan.message);
             match existing {
                 Some(host) => prove(site, host, stop, list).await,
                 None => Registered::No(None),
             }
         }
-        Some(Effect::Renew { .. }) => {
+        Some(Effect::OnHost(Call::Renew { .. })) => {
             let found = format!("it is registered with an address other than {}: {}", site.address, plan.message);
             list.failed(
                 REGISTERED,
@@ -103,35 +101,37 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
     }
 }
 
-async fn create(site: &Site, registration: &Registration, list: &mut Checklist) -> Option<Host> {
-    let auth = VmHostAuth::Certificate {
+async fn create(site: &Site, new: New, list: &mut Checklist) -> Option<Host> {
+    let pair = KeyPair {
         certificate: site.identity.certificate_pem().to_owned(),
         key: site.identity.key_pem().expose_secret().to_owned().into(),
     };
-    let Registration { name, address, project, .. } = registration;
-    let mut new = NewVmHost::new(name, address, project, auth);
-    new.zone = Some(registration.zone.clone());
-    new.pool = Some(registration.pool.clone());
-    let host = |id| Host { id, name: name.clone(), project: project.clone(), ours: true };
-    match site.maas.vm_hosts().create(&new).await {
-        Ok(made) => {
-            list.done(REGISTERED, format!("registered VM host {name} ({}) at {address}", made.id));
-            Some(host(made.id))
-        }
-        Err(error) => {
-            // The answer may be lost although the host was created.
-            if error.effect() == maas_client::Effect::Unknown
-                && let Ok((_, Some(found))) = site.decide().await
-                && found.maker == Maker::ThisAgent
-            {
-                let id = i64::try_from(found.id).ok()?;
-                list.done(REGISTERED, format!("registered VM host {name} ({id}), though MAAS's answer was lost"));
-                return Some(host(id));
-            }
-            read_maas::failed(list, REGISTERED, &error);
-            None
-        }
+    let New { name, address, project, .. } = new.clone();
+    let call = Call::Register(Box::new(new));
+    let answer = registering::perform(&site.maas.sending_within(SEND), &call, pair).await;
+    let outcome = registering::outcome(&answer);
+    if let Ok(Some(id)) = answer {
+        list.done(REGISTERED, format!("registered VM host {name} ({id}) at {address}"));
+        return Some(Host { id, name, project, ours: true });
     }
+    // The answer may be lost although the host was created.
+    if outcome == Outcome::Unknown
+        && let Ok((_, Some(found))) = site.decide().await
+        && found.maker == Maker::Ours
+    {
+        let id = found.id;
+        list.done(REGISTERED, format!("registered VM host {name} ({id}), though MAAS's answer was lost"));
+        return Some(Host { id, name, project, ours: true });
+    }
+    match answer {
+        Err(error) => read_maas::failed(list, REGISTERED, &error),
+        Ok(_) => list.failed(
+            REGISTERED,
+            "MAAS says that this LXD is registered already, but shows no VM host of this node",
+            "look for a VM host at this address in MAAS",
+        ),
+    }
+    None
 }
 
 /// MAAS confirms a registration before it has reached anything: a refresh shows the truth, and the totals follow later.

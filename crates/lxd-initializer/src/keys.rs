@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     issued, names,
-    observed::{Certificate, Lookup, Maker},
+    observed::{Certificate, Lookup},
 };
 
 const FILE: &str = "client.pem";
@@ -73,10 +73,9 @@ pub fn fact(identity: &Identity) -> Lookup<Certificate> {
     }
 }
 
-/// Who made a certificate, by the common name in it.
-pub fn maker(pem: &str, node_name: &str) -> Maker {
-    let common = issued::names(pem).and_then(|names| names.common);
-    if common == Some(names::common_name(node_name)) { Maker::ThisAgent } else { Maker::SomebodyElse }
+/// Whether this node's agent made a certificate, by the common name in it.
+pub fn is_own(pem: &str, node_name: &str) -> bool {
+    issued::names(pem).and_then(|names| names.common) == Some(names::common_name(node_name))
 }
 
 /// Generates and stores a key pair, unless one exists.
@@ -143,9 +142,9 @@ mod tests {
         let Lookup::Found(identity) = load(folder.path()) else { panic!() };
         let own = identity.certificate_pem();
         let other = rcgen::generate_simple_self_signed(["lxd-initializer".to_owned()]).unwrap().cert.pem();
-        assert_eq!(maker(own, "n1"), Maker::ThisAgent);
+        assert!(is_own(own, "n1"));
         for (pem, node) in [(own, "n10"), (own, "n"), (other.as_str(), "n1"), ("", "n1")] {
-            assert_eq!(maker(pem, node), Maker::SomebodyElse);
+            assert!(!is_own(pem, node), "{node}");
         }
     }
 

@@ -12,6 +12,7 @@ pub mod decide;
 mod earlier;
 pub mod effect;
 pub mod health;
+pub mod intent;
 pub mod issued;
 pub mod keys;
 pub mod listener;

@@ -1,10 +1,15 @@
 //! The reads and calls for `capmaas_core::registration`: once for the manager, the agent, and the programs that check a node.
 
+use std::time::Duration;
+
 use capmaas_core::Lookup;
 use capmaas_core::registration::{Call, Maker, Outcome, Place, VmHost};
 use lxd_client::Fingerprint;
 use maas_client::{Client, Effect, Error, ErrorKind, NewVmHost, VmHostAuth, VmHostUpdate};
 use secrecy::SecretString;
+
+/// How long after its intent was stored a call may still be sent. What remains until the intent is over is for the answer (S2).
+pub const SEND: Duration = Duration::from_secs(20);
 
 /// The key pair that MAAS is to use.
 #[derive(Debug, Clone)]
@@ -147,5 +152,19 @@ fn trusted(host: &maas_client::VmHost) -> Lookup<()> {
         Lookup::Found(())
     } else {
         Lookup::Unknown("MAAS has not reached it; refresh it in MAAS".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capmaas_core::plan::IN_FLIGHT;
+
+    use super::*;
+
+    #[test]
+    fn s02_what_is_sent_at_the_last_moment_is_answered_before_its_intent_is_over() {
+        let transport = maas_client::transport::answering(|_| http::Response::default());
+        let client = Client::builder("http://maas.test/MAAS", "a:b:c").transport(transport).build().unwrap();
+        assert!(SEND + client.write_deadline() < IN_FLIGHT.unsigned_abs());
     }
 }
