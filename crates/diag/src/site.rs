@@ -1,22 +1,18 @@
 //! This node from the outside: its LXD over the network with the key pair of `lxd-test`, and MAAS's view of it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use anyhow::{anyhow, bail};
-use clap::Parser;
+use capmaas_core::registration::{Facts, Lxd, Wanted};
 use jiff::Timestamp;
 use lxd_client::Identity;
 use lxd_initializer::{
-    decide::decide,
-    keys,
-    observed::{
-        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Memory, NodeFacts, Observed, Place,
-        PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
-    },
-    plan::Plan,
-    registering::{self, Claim, Wanted},
-    requirements,
-    settings::{Arguments, Settings},
+    intent, keys,
+    observed::{Certificate, Lookup, Machine, Place, VmHost},
+    registering::{self, Claim},
 };
 use maas_client::{Client, MachineFilter};
 
@@ -31,12 +27,16 @@ use crate::{
 pub(crate) struct Site {
     pub(crate) maas: Client,
     pub(crate) lxd: lxd_client::Client,
-    pub(crate) lxd_version: String,
     pub(crate) identity: Identity,
     pub(crate) certificate: Certificate,
-    pub(crate) settings: Settings,
+    pub(crate) node: String,
+    /// The LXD project that `lxd-test` prepared.
+    pub(crate) project: String,
     pub(crate) address: SocketAddr,
     pub(crate) machine: Machine,
+    wanted: Wanted,
+    /// The directory with the intent to register this node.
+    pub(crate) intents: PathBuf,
 }
 
 impl Site {
@@ -52,7 +52,7 @@ impl Site {
             }
         };
         list.good("Key pair", format!("{} contains {}", kept.key_file().display(), certificate.fingerprint));
-        let (lxd, lxd_version) = reach(&host, &identity, list).await?;
+        let lxd = reach(&host, &identity, list).await?;
         let machine = match machine(&maas, &host.node, ip).await {
             Ok(machine) => machine,
             Err(error) => {
@@ -78,71 +78,51 @@ impl Site {
         };
         let Machine { system_id, place: Place { zone, pool } } = &machine;
         list.good("Machine", format!("this node is machine {name} ({system_id}), zone {zone}, pool {pool}"));
-        let settings = match settings(&host, &name, ip, &kept, options) {
-            Ok(settings) => settings,
-            Err(error) => {
-                list.failed("Options", format!("{error:#}"), "see --help");
-                return None;
-            }
-        };
-        Some(Self { maas, lxd, lxd_version, identity, certificate, settings, address: host.address, machine })
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let wanted = Wanted { zone: given(&options.zone), pool: given(&options.resource_pool), keep_place: false };
+        Some(Self {
+            maas,
+            lxd,
+            identity,
+            certificate,
+            // The VM host has the machine's name in MAAS; the node's own hostname may be anything.
+            node: name,
+            project: host.project,
+            address: host.address,
+            machine,
+            wanted,
+            intents: kept.intent_dir(),
+        })
     }
 
     /// The instances in the project now.
     pub(crate) async fn instances(&self) -> Result<Vec<String>, lxd_client::Error> {
-        let instances = self.lxd.instances(&self.settings.project).await?;
+        let instances = self.lxd.instances(&self.project).await?;
         Ok(instances.into_iter().map(|instance| instance.name).collect())
     }
 
-    /// The library's decision about this node's registration, and the VM host if there is one.
-    ///
-    /// Pool, bridge and project are checked by `lxd-test`, and cannot be seen with a certificate that is restricted to
-    /// a project: they are assumed to be as that program left them.
-    pub(crate) async fn decide(&self) -> Result<(Plan, Option<VmHost>), maas_client::Error> {
+    /// Everything that the decision about this node's registration depends on. Pool, bridge and project were checked by
+    /// `lxd-test`, and cannot be seen with a certificate that is restricted to a project.
+    pub(crate) async fn facts(&self, refreshed: Option<Timestamp>) -> Result<Facts, maas_client::Error> {
         let instances = match self.instances().await {
             Ok(instances) => Lookup::Found(instances),
             Err(error) => Lookup::Unknown(error.to_string()),
         };
-        let host = self.vm_host(instances.clone()).await?;
-        let server = ServerFacts {
-            product: "lxd".into(),
-            version: self.lxd_version.clone(),
-            trusted: true,
-            clustered: false,
-            missing_extensions: Vec::new(),
-            virtual_machines: true,
-            storage_drivers: vec![self.settings.pool.driver.clone()],
-            trust_password: false,
-            listener: Some(self.address.to_string()),
-            listener_note: None,
-            fingerprint: None,
-            pool: Lookup::Found(PoolFacts { driver: self.settings.pool.driver.clone(), status: "Created".into() }),
-            bridge: Lookup::Found(BridgeFacts { kind: "bridge".into(), ports: vec!["port".into()] }),
-            project: Lookup::Found(requirements::project_config()),
-            instances,
-            profiles: Lookup::Absent,
-            trust: Lookup::Found(TrustFacts { restricted: true, projects: vec![self.settings.project.clone()] }),
-            earlier: Lookup::Absent,
-            probe: Probe::Trusted,
-        };
-        let node = NodeFacts {
-            internal_ip: Some(self.address.ip()),
-            system_id: Some(self.machine.system_id.clone()),
-            ..NodeFacts::default()
-        };
-        let view = MaasView { machine: Lookup::Found(self.machine.clone()), host: host.clone() };
-        let observed = Observed {
-            node: Lookup::Found(node),
-            api_key: Lookup::Found(()),
-            endpoint: Lookup::Found(self.maas.endpoint().to_string()),
-            given_certificate: Lookup::Absent,
-            own_certificate: Lookup::Found(self.certificate.clone()),
-            lxd: LxdFacts::Here(Box::new(server)),
-            maas: MaasFacts::Here(Box::new(view)),
-            intent: Lookup::Absent,
-            memory: Memory::default(),
-        };
-        Ok((decide(&self.settings, &observed, Timestamp::now()), host.found().cloned()))
+        let certificate = self.certificate.fingerprint.to_string();
+        Ok(Facts {
+            machine: Lookup::Found(self.machine.clone()),
+            node: self.node.clone(),
+            vm_host: self.vm_host(instances.clone()).await?,
+            lxd: Lookup::Found(Lxd {
+                address: format!("https://{}", self.address),
+                project: self.project.clone(),
+                instances,
+            }),
+            wanted: self.wanted.clone(),
+            intent: intent::read(&self.intents, &certificate),
+            certificate: Lookup::Found(certificate),
+            refreshed,
+        })
     }
 
     /// The VM host of this node. It is ours if it has our key, by this run or by an interrupted one.
@@ -150,8 +130,8 @@ impl Site {
         let all = self.maas.vm_hosts().list().await?;
         let own = self.certificate.fingerprint.to_string();
         let is_ours = |claim: &Claim<'_>| claim.fingerprint == Some(own.as_str());
-        let Settings { node_name: node, project, .. } = &self.settings;
-        let wanted = Wanted { machine: &self.machine.system_id, node, project, instances };
+        let (node, project) = (&self.node, &self.project);
+        let wanted = registering::Wanted { machine: &self.machine.system_id, node, project, instances };
         registering::find(&self.maas, &all, &wanted, &is_ours).await
     }
 }
@@ -178,23 +158,8 @@ fn credentials(kept: &Kept, ip: IpAddr, options: &MaasOptions) -> anyhow::Result
     Ok((identity, certificate, host))
 }
 
-/// The VM host has the machine's name in MAAS; the node's own hostname may be anything.
-fn settings(host: &LxdHost, name: &str, ip: IpAddr, kept: &Kept, options: &MaasOptions) -> anyhow::Result<Settings> {
-    let words = [
-        "lxd-initializer".to_owned(),
-        format!("--node-name={name}"),
-        format!("--node-ip={ip}"),
-        format!("--lxd-port={}", host.address.port()),
-        format!("--lxd-project={}", host.project),
-        format!("--zone={}", options.zone),
-        format!("--resource-pool={}", options.resource_pool),
-        format!("--state-dir={}", kept.dir().display()),
-    ];
-    Ok(Arguments::try_parse_from(words)?.settle()?.0)
-}
-
 /// Connects to LXD as MAAS will: over TLS, with the certificate, in the project.
-async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Option<(lxd_client::Client, String)> {
+async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Option<lxd_client::Client> {
     const SUBJECT: &str = "LXD";
     let at = host.address;
     let lxd = match lxd_client::Client::tls(&format!("https://{at}"), host.fingerprint, Some(identity)) {
@@ -208,7 +173,7 @@ async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Opt
         Ok(server) if server.is_trusted() => {
             let version = server.environment.server_version;
             list.good(SUBJECT, format!("{version} answers on {at} and trusts the certificate"));
-            Some((lxd, version))
+            Some(lxd)
         }
         Ok(_) => {
             let found = format!("LXD answers on {at} but does not trust the certificate");
