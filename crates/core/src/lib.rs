@@ -24,6 +24,7 @@ pub mod pause;
 pub mod placement;
 pub mod plan;
 pub mod quarantine;
+pub mod registration;
 pub mod text;
 
 pub use lookup::Lookup;

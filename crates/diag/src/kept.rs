@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 const ROOT: &str = "/var/lib/capmaas-diag";
 const HOST: &str = "lxd-host.json";
 const MADE: &str = "made.json";
+/// Belongs to the user, who registers the node; nothing that root reads or writes is in it.
+const INTENT: &str = "intent";
 /// The name is `lxd-initializer`'s, whose code generates and reads the pair.
 pub(crate) const KEY: &str = "client.pem";
 
@@ -76,6 +78,11 @@ impl Kept {
         self.dir.join(KEY)
     }
 
+    /// Where the intent to register this node is stored.
+    pub(crate) fn intent_dir(&self) -> PathBuf {
+        self.dir.join(INTENT)
+    }
+
     pub(crate) fn identity(&self) -> Lookup<Identity> {
         keys::load(&self.dir)
     }
@@ -84,11 +91,19 @@ impl Kept {
     pub(crate) fn make_key(&self, node: &str) -> anyhow::Result<()> {
         self.make_dir()?;
         keys::make(&self.dir, node).with_context(|| format!("cannot create a key pair in {}", self.dir.display()))?;
+        let intents = self.intent_dir();
+        match fs::DirBuilder::new().mode(0o700).create(&intents) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot create {}", intents.display()));
+            }
+            _ => {}
+        }
         let (uid, gid) = (user(), std::env::var("SUDO_GID").ok().and_then(|gid| gid.parse().ok()));
         if rustix::process::geteuid().is_root() && uid != 0 {
-            let file = self.key_file();
-            lchown(&file, Some(uid), gid)
-                .with_context(|| format!("cannot change the owner of {} to user {uid}", file.display()))?;
+            for path in [self.key_file(), intents] {
+                lchown(&path, Some(uid), gid)
+                    .with_context(|| format!("cannot change the owner of {} to user {uid}", path.display()))?;
+            }
         }
         Ok(())
     }
@@ -122,6 +137,13 @@ impl Kept {
     }
 
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
+        let intents = self.intent_dir();
+        match fs::remove_dir_all(&intents) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| intents.display().to_string());
+            }
+            _ => {}
+        }
         for name in [KEY, HOST, MADE] {
             let path = self.dir.join(name);
             match fs::remove_file(&path) {
@@ -184,6 +206,9 @@ mod tests {
         assert_eq!(kept.identity().found().unwrap().fingerprint().unwrap(), first, "the first one stays");
         assert_eq!(fs::metadata(kept.key_file()).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(kept.dir()).unwrap().mode() & 0o777, 0o755);
+        assert_eq!(fs::metadata(kept.intent_dir()).unwrap().mode() & 0o777, 0o700);
+        kept.remove().unwrap();
+        assert!(!kept.dir().exists());
     }
 
     #[test]

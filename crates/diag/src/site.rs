@@ -1,21 +1,18 @@
 //! This node from the outside: its LXD over the network with the key pair of `lxd-test`, and MAAS's view of it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use anyhow::{anyhow, bail};
-use clap::Parser;
+use capmaas_core::registration::{Facts, Lxd, Wanted};
 use jiff::Timestamp;
 use lxd_client::Identity;
 use lxd_initializer::{
-    decide::decide,
-    keys,
-    observed::{
-        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts, Observed,
-        PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
-    },
-    plan::Plan,
-    requirements,
-    settings::{Arguments, Settings},
+    intent, keys,
+    observed::{Certificate, Lookup, Machine, Place, VmHost},
+    registering::{self, Claim},
 };
 use maas_client::{Client, MachineFilter};
 
@@ -30,12 +27,16 @@ use crate::{
 pub(crate) struct Site {
     pub(crate) maas: Client,
     pub(crate) lxd: lxd_client::Client,
-    pub(crate) lxd_version: String,
     pub(crate) identity: Identity,
     pub(crate) certificate: Certificate,
-    pub(crate) settings: Settings,
+    pub(crate) node: String,
+    /// The LXD project that `lxd-test` prepared.
+    pub(crate) project: String,
     pub(crate) address: SocketAddr,
     pub(crate) machine: Machine,
+    wanted: Wanted,
+    /// The directory with the intent to register this node.
+    pub(crate) intents: PathBuf,
 }
 
 impl Site {
@@ -51,7 +52,7 @@ impl Site {
             }
         };
         list.good("Key pair", format!("{} contains {}", kept.key_file().display(), certificate.fingerprint));
-        let (lxd, lxd_version) = reach(&host, &identity, list).await?;
+        let lxd = reach(&host, &identity, list).await?;
         let machine = match machine(&maas, &host.node, ip).await {
             Ok(machine) => machine,
             Err(error) => {
@@ -75,128 +76,63 @@ impl Site {
                 return None;
             }
         };
-        let Machine { system_id, zone, pool } = &machine;
+        let Machine { system_id, place: Place { zone, pool } } = &machine;
         list.good("Machine", format!("this node is machine {name} ({system_id}), zone {zone}, pool {pool}"));
-        let settings = match settings(&host, &name, ip, &kept, options) {
-            Ok(settings) => settings,
-            Err(error) => {
-                list.failed("Options", format!("{error:#}"), "see --help");
-                return None;
-            }
-        };
-        Some(Self { maas, lxd, lxd_version, identity, certificate, settings, address: host.address, machine })
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let wanted = Wanted { zone: given(&options.zone), pool: given(&options.resource_pool), keep_place: false };
+        Some(Self {
+            maas,
+            lxd,
+            identity,
+            certificate,
+            // The VM host has the machine's name in MAAS; the node's own hostname may be anything.
+            node: name,
+            project: host.project,
+            address: host.address,
+            machine,
+            wanted,
+            intents: kept.intent_dir(),
+        })
     }
 
     /// The instances in the project now.
     pub(crate) async fn instances(&self) -> Result<Vec<String>, lxd_client::Error> {
-        let instances = self.lxd.instances(&self.settings.project).await?;
+        let instances = self.lxd.instances(&self.project).await?;
         Ok(instances.into_iter().map(|instance| instance.name).collect())
     }
 
-    /// The library's decision about this node's registration, and the VM host if there is one.
-    ///
-    /// Pool, bridge and project are checked by `lxd-test`, and cannot be seen with a certificate that is restricted to
-    /// a project: they are assumed to be as that program left them.
-    pub(crate) async fn decide(&self) -> Result<(Plan, Option<VmHost>), maas_client::Error> {
+    /// Everything that the decision about this node's registration depends on. Pool, bridge and project were checked by
+    /// `lxd-test`, and cannot be seen with a certificate that is restricted to a project.
+    pub(crate) async fn facts(&self, refreshed: Option<Timestamp>) -> Result<Facts, maas_client::Error> {
         let instances = match self.instances().await {
             Ok(instances) => Lookup::Found(instances),
             Err(error) => Lookup::Unknown(error.to_string()),
         };
-        let host = self.vm_host(&instances).await?;
-        let server = ServerFacts {
-            product: "lxd".into(),
-            version: self.lxd_version.clone(),
-            trusted: true,
-            clustered: false,
-            missing_extensions: Vec::new(),
-            virtual_machines: true,
-            storage_drivers: vec![self.settings.pool.driver.clone()],
-            trust_password: false,
-            listener: Some(self.address.to_string()),
-            listener_note: None,
-            fingerprint: None,
-            pool: Lookup::Found(PoolFacts { driver: self.settings.pool.driver.clone(), status: "Created".into() }),
-            bridge: Lookup::Found(BridgeFacts { kind: "bridge".into(), ports: vec!["port".into()] }),
-            project: Lookup::Found(requirements::project_config()),
-            instances,
-            profiles: Lookup::Absent,
-            trust: Lookup::Found(TrustFacts { restricted: true, projects: vec![self.settings.project.clone()] }),
-            earlier: Lookup::Absent,
-            probe: Probe::Trusted,
-        };
-        let node = NodeFacts {
-            internal_ip: Some(self.address.ip()),
-            system_id: Some(self.machine.system_id.clone()),
-            ..NodeFacts::default()
-        };
-        let view = MaasView {
+        let certificate = self.certificate.fingerprint.to_string();
+        Ok(Facts {
             machine: Lookup::Found(self.machine.clone()),
-            host: host.clone().map_or(Lookup::Absent, Lookup::Found),
-        };
-        let observed = Observed {
-            node: Lookup::Found(node),
-            api_key: Lookup::Found(()),
-            endpoint: Lookup::Found(self.maas.endpoint().to_string()),
-            given_certificate: Lookup::Absent,
-            own_certificate: Lookup::Found(self.certificate.clone()),
-            lxd: LxdFacts::Here(Box::new(server)),
-            maas: MaasFacts::Here(Box::new(view)),
-            memory: Memory::default(),
-        };
-        Ok((decide(&self.settings, &observed, Timestamp::now()), host))
+            node: self.node.clone(),
+            vm_host: self.vm_host(instances.clone()).await?,
+            lxd: Lookup::Found(Lxd {
+                address: format!("https://{}", self.address),
+                project: self.project.clone(),
+                instances,
+            }),
+            wanted: self.wanted.clone(),
+            intent: intent::read(&self.intents, &certificate),
+            certificate: Lookup::Found(certificate),
+            refreshed,
+        })
     }
 
-    /// The VM host of this node: the one on its machine, otherwise one with our certificate under our name.
-    async fn vm_host(&self, instances: &Lookup<Vec<String>>) -> Result<Option<VmHost>, maas_client::Error> {
+    /// The VM host of this node. It is ours if it has our key, by this run or by an interrupted one.
+    async fn vm_host(&self, instances: Lookup<Vec<String>>) -> Result<Lookup<VmHost>, maas_client::Error> {
         let all = self.maas.vm_hosts().list().await?;
-        let here = |host: &&maas_client::VmHost| {
-            host.host.as_ref().is_some_and(|reference| reference.system_id == self.machine.system_id)
-        };
-        let named = |host: &&maas_client::VmHost| host.name.as_deref() == Some(self.settings.node_name.as_str());
-        let candidates = all.iter().filter(here).chain(all.iter().filter(|host| !here(host) && named(host)));
-        for candidate in candidates {
-            let parameters = self.maas.vm_hosts().parameters(candidate.id).await?;
-            let print = parameters.certificate.as_deref().and_then(|pem| lxd_client::Fingerprint::of_pem(pem).ok());
-            let ours = print == Some(self.certificate.fingerprint);
-            if !ours && !here(&candidate) {
-                continue;
-            }
-            let project = parameters.project.clone().unwrap_or_default();
-            return Ok(Some(VmHost {
-                id: candidate.id.unsigned_abs(),
-                name: candidate.name.clone().unwrap_or_default(),
-                machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-                address: parameters.url(),
-                strangers: self.strangers(candidate.id, &project, instances).await?,
-                project,
-                certificate: print,
-                maker: if ours { Maker::ThisAgent } else { Maker::SomebodyElse },
-                // We cannot read the trust store; that MAAS has connected proves the same.
-                certificate_trusted: if candidate.is_reached() {
-                    Lookup::Found(())
-                } else {
-                    Lookup::Unknown("only LXD's administrator can see that".into())
-                },
-                reached: candidate.is_reached(),
-                digested: candidate.is_measured(),
-            }));
-        }
-        Ok(None)
-    }
-
-    /// Instances of the project that MAAS does not know as VMs of this host (S12).
-    async fn strangers(
-        &self,
-        host: i64,
-        project: &str,
-        instances: &Lookup<Vec<String>>,
-    ) -> Result<Lookup<Vec<String>>, maas_client::Error> {
-        let instances = match instances {
-            Lookup::Found(instances) if project == self.settings.project => instances,
-            Lookup::Found(_) => return Ok(Lookup::Unknown(format!("its project is {project:?}"))),
-            other => return Ok(other.clone()),
-        };
-        self.maas.vm_hosts().strangers(host, instances).await.map(Lookup::Found)
+        let own = self.certificate.fingerprint.to_string();
+        let is_ours = |claim: &Claim<'_>| claim.fingerprint == Some(own.as_str());
+        let (node, project) = (&self.node, &self.project);
+        let wanted = registering::Wanted { machine: &self.machine.system_id, node, project, instances };
+        registering::find(&self.maas, &all, &wanted, &is_ours).await
     }
 }
 
@@ -222,23 +158,8 @@ fn credentials(kept: &Kept, ip: IpAddr, options: &MaasOptions) -> anyhow::Result
     Ok((identity, certificate, host))
 }
 
-/// The VM host has the machine's name in MAAS; the node's own hostname may be anything.
-fn settings(host: &LxdHost, name: &str, ip: IpAddr, kept: &Kept, options: &MaasOptions) -> anyhow::Result<Settings> {
-    let words = [
-        "lxd-initializer".to_owned(),
-        format!("--node-name={name}"),
-        format!("--node-ip={ip}"),
-        format!("--lxd-port={}", host.address.port()),
-        format!("--lxd-project={}", host.project),
-        format!("--zone={}", options.zone),
-        format!("--resource-pool={}", options.resource_pool),
-        format!("--state-dir={}", kept.dir().display()),
-    ];
-    Ok(Arguments::try_parse_from(words)?.settle()?.0)
-}
-
 /// Connects to LXD as MAAS will: over TLS, with the certificate, in the project.
-async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Option<(lxd_client::Client, String)> {
+async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Option<lxd_client::Client> {
     const SUBJECT: &str = "LXD";
     let at = host.address;
     let lxd = match lxd_client::Client::tls(&format!("https://{at}"), host.fingerprint, Some(identity)) {
@@ -252,7 +173,7 @@ async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Opt
         Ok(server) if server.is_trusted() => {
             let version = server.environment.server_version;
             list.good(SUBJECT, format!("{version} answers on {at} and trusts the certificate"));
-            Some((lxd, version))
+            Some(lxd)
         }
         Ok(_) => {
             let found = format!("LXD answers on {at} but does not trust the certificate");
@@ -283,8 +204,10 @@ async fn machine(maas: &Client, node: &str, ip: IpAddr) -> Result<Lookup<(Machin
                 let name = machine.hostname.clone().unwrap_or_else(|| machine.system_id.clone());
                 let machine = Machine {
                     system_id: machine.system_id.clone(),
-                    zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
-                    pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+                    place: Place {
+                        zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+                        pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+                    },
                 };
                 return Ok(Lookup::Found((machine, name)));
             }

@@ -282,7 +282,7 @@ async fn delete(site: &Site, host: &Host, vm: &Vm, claim: Claim, list: &mut Chec
 /// MAAS forgets a VM even if its LXD did not delete it, so both are checked.
 async fn await_gone(site: &Site, host: &Host, vm: &Vm, list: &mut Checklist) {
     let until = Instant::now() + GONE_WITHIN;
-    let seen_by_us = host.project == site.settings.project;
+    let seen_by_us = host.project == site.project;
     loop {
         let in_maas = match site.maas.machines().read(&vm.system_id).await {
             Err(error) if error.is_not_found() => Lookup::Absent,

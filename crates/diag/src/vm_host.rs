@@ -1,14 +1,16 @@
-//! Registers this node as a VM host, and reverts that. The library of `lxd-initializer` decides whether that is
-//! permitted: only while the project is empty (S12), and never if the machine is already registered.
+//! Registers this node as a VM host, and reverts that. Whether that is permitted is decided as for the manager and the
+//! agent: only while the project is empty (S12), and never if the machine is already registered.
 
 use std::time::Duration;
 
+use capmaas_core::registration::{self, Call, Facts, Maker, New, Next};
+use jiff::Timestamp;
 use lxd_initializer::{
-    effect::{Effect, Registration},
-    observed::{Lookup, Maker},
-    plan::{State, Step},
+    intent,
+    observed::{Lookup, VmHost},
+    registering::{self, KeyPair, SEND},
 };
-use maas_client::{MachineFilter, NewVmHost, VmHostAuth};
+use maas_client::MachineFilter;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
@@ -16,9 +18,15 @@ use crate::{Checklist, read_maas, site::Site, stop::Stop};
 
 const REGISTERED: &str = "Registration";
 const REACHED: &str = "MAAS reaches LXD";
+const MATCHED: &str = "Host machine";
 const UNREGISTERED: &str = "Unregistration";
 /// MAAS fills in a new host's resources some seconds after its registration.
 const DIGESTS_WITHIN: Duration = Duration::from_secs(120);
+const NOTHING_CHANGED: &str = "fix that in MAAS or LXD and run this again; nothing was changed";
+const WAITED: &str =
+    "check the logs of MAAS's region; a bridge without an address of its own can keep MAAS from the node";
+const MISMATCHED: &str = "MAAS matches by MAC addresses: commission this machine again so that MAAS knows its interfaces, and look \
+                          for one that two machines show";
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The VM host of this node.
@@ -41,166 +49,209 @@ pub(crate) enum Registered {
     WouldBe,
 }
 
+impl Host {
+    fn of(found: &VmHost) -> Self {
+        let VmHost { id, name, project, maker, .. } = found.clone();
+        Self { id, name, project, ours: maker == Maker::Ours }
+    }
+}
+
 /// Registers this node unless it is already registered, and verifies that MAAS has really reached it.
 pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut Checklist) -> Registered {
-    let (plan, found) = match site.decide().await {
-        Ok(decided) => decided,
-        Err(error) => {
-            read_maas::failed(list, REGISTERED, &error);
-            return Registered::No(None);
-        }
-    };
-    let existing = found.map(|host| Host {
-        id: i64::try_from(host.id).unwrap_or(i64::MAX),
-        name: host.name,
-        project: host.project,
-        ours: host.maker == Maker::ThisAgent,
-    });
-    match plan.effect {
-        Some(Effect::Register(registration)) if dry_run => {
-            let Registration { name, address, .. } = registration;
-            list.would(REGISTERED, format!("would register VM host {name} at {address}, and unregister it"));
-            Registered::WouldBe
-        }
-        Some(Effect::Register(registration)) => match create(site, &registration, list).await {
-            Some(host) => prove(site, host, stop, list).await,
-            None => Registered::No(None),
-        },
-        Some(Effect::Refresh { .. }) if dry_run => {
-            list.would(REGISTERED, format!("would refresh the host in MAAS: {}", plan.message));
-            Registered::WouldBe
-        }
-        Some(Effect::Refresh { .. }) => {
-            list.good(REGISTERED, plan.message);
-            match existing {
-                Some(host) => prove(site, host, stop, list).await,
-                None => Registered::No(None),
-            }
-        }
-        Some(Effect::Renew { .. }) => {
-            let found = format!("it is registered with an address other than {}: {}", site.address, plan.message);
-            list.failed(
-                REGISTERED,
-                found,
-                "give the address that is registered, or remove the VM host while it has no VMs",
-            );
-            Registered::No(None)
-        }
-        _ => {
-            let message = plan.conditions.iter().find(|condition| condition.step == Step::Registered);
-            let message = message.map(|condition| condition.message.clone()).unwrap_or_default();
-            match existing {
-                Some(host) if plan.state == State::Ready => {
-                    list.good(REGISTERED, message);
-                    Registered::Yes(host)
-                }
-                _ => {
-                    list.failed(REGISTERED, message, "fix that in MAAS or LXD and run this again; nothing was changed");
-                    Registered::No(None)
-                }
-            }
-        }
-    }
-}
-
-async fn create(site: &Site, registration: &Registration, list: &mut Checklist) -> Option<Host> {
-    let auth = VmHostAuth::Certificate {
-        certificate: site.identity.certificate_pem().to_owned(),
-        key: site.identity.key_pem().expose_secret().to_owned().into(),
-    };
-    let Registration { name, address, project, .. } = registration;
-    let mut new = NewVmHost::new(name, address, project, auth);
-    new.zone = Some(registration.zone.clone());
-    new.pool = Some(registration.pool.clone());
-    let host = |id| Host { id, name: name.clone(), project: project.clone(), ours: true };
-    match site.maas.vm_hosts().create(&new).await {
-        Ok(made) => {
-            list.done(REGISTERED, format!("registered VM host {name} ({}) at {address}", made.id));
-            Some(host(made.id))
-        }
-        Err(error) => {
-            // The answer may be lost although the host was created.
-            if error.effect() == maas_client::Effect::Unknown
-                && let Ok((_, Some(found))) = site.decide().await
-                && found.maker == Maker::ThisAgent
-            {
-                let id = i64::try_from(found.id).ok()?;
-                list.done(REGISTERED, format!("registered VM host {name} ({id}), though MAAS's answer was lost"));
-                return Some(host(id));
-            }
-            read_maas::failed(list, REGISTERED, &error);
-            None
-        }
-    }
-}
-
-/// MAAS confirms a registration before it has reached anything: a refresh shows the truth, and the totals follow later.
-async fn prove(site: &Site, host: Host, stop: &Stop, list: &mut Checklist) -> Registered {
-    let vm_hosts = site.maas.vm_hosts();
+    let mut run = Registering { site, dry_run, list, refreshed: None, acted: false, lost: None, host: None };
     let until = Instant::now() + DIGESTS_WITHIN;
-    let mut refreshed = false;
     loop {
-        let seen = match vm_hosts.read(host.id).await {
-            Ok(seen) => seen,
+        let ended = match site.facts(run.refreshed).await {
+            Ok(facts) => run.step(&facts, Instant::now() >= until || stop.is_wanted()).await,
             Err(error) => {
-                read_maas::failed(list, REACHED, &error);
-                return Registered::No(Some(host));
+                let subject = run.subject();
+                read_maas::failed(run.list, subject, &error);
+                Err(Registered::No(run.host.take()))
             }
         };
-        if seen.is_reached() && seen.is_measured() {
-            list.good(REACHED, read_maas::describe(&seen));
-            break;
-        }
-        if !seen.is_reached() && !refreshed {
-            refreshed = true;
-            if let Err(why) = refresh(site, &host).await {
-                let mend = "check whether MAAS's rack controllers reach this node on LXD's port, and for a firewall";
-                list.failed(REACHED, why, mend);
-                return Registered::No(Some(host));
-            }
-        }
-        if Instant::now() >= until || stop.is_wanted() {
-            let mend = "check the logs of MAAS's region; a bridge without an address of its own can keep MAAS from it";
-            list.failed(REACHED, format!("MAAS has not read the resources of VM host {} yet", host.id), mend);
-            return Registered::No(Some(host));
+        if let Err(registered) = ended {
+            return registered;
         }
         stop.sleep(PAUSE).await;
     }
-    matched(site, host, list).await
+}
+
+/// One run, from pass to pass.
+struct Registering<'a> {
+    site: &'a Site,
+    dry_run: bool,
+    list: &'a mut Checklist,
+    refreshed: Option<Timestamp>,
+    /// It has sent something to MAAS.
+    acted: bool,
+    /// The error, where the answer to the registration is not known.
+    lost: Option<maas_client::Error>,
+    /// The VM host that it registered or refreshed.
+    host: Option<Host>,
+}
+
+impl Registering<'_> {
+    fn subject(&self) -> &'static str {
+        if self.host.is_some() { REACHED } else { REGISTERED }
+    }
+
+    fn ends(&mut self) -> Registered {
+        Registered::No(self.host.take())
+    }
+
+    /// One pass. `Err`: it is over.
+    async fn step(&mut self, facts: &Facts, late: bool) -> Result<(), Registered> {
+        self.find_lost(facts);
+        let subject = self.subject();
+        match registration::next(facts, Timestamp::now()) {
+            Next::Right(message) => Err(self.works(facts, message).await),
+            Next::Wait(_) if self.acted && !late => Ok(()),
+            Next::Wait(why) => {
+                match self.lost.take() {
+                    Some(error) => read_maas::failed(self.list, REGISTERED, &error),
+                    None if self.acted => self.list.failed(subject, why, WAITED),
+                    None => self.list.failed(REGISTERED, why, "wait until that is over and run this again"),
+                }
+                Err(self.ends())
+            }
+            Next::Blocked(why) => {
+                let matched = facts.vm_host.found().and_then(|host| host.machine.as_ref());
+                match (self.acted, matched) {
+                    (true, Some(machine)) if *machine != self.site.machine.system_id => {
+                        self.list.failed(MATCHED, why, MISMATCHED);
+                    }
+                    (true, _) => self.list.failed(subject, why, WAITED),
+                    (false, _) => self.list.failed(REGISTERED, why, NOTHING_CHANGED),
+                }
+                Err(self.ends())
+            }
+            Next::Do(call, message) if self.dry_run => Err(self.would(&call, &message)),
+            Next::Do(call, message) => self.act(&call, message, facts).await,
+        }
+    }
+
+    /// The answer may be lost although the host was created.
+    fn find_lost(&mut self, facts: &Facts) {
+        if self.lost.is_some()
+            && let Lookup::Found(found) = &facts.vm_host
+            && found.maker == Maker::Ours
+        {
+            self.lost = None;
+            let VmHost { id, name, .. } = found;
+            self.list.done(REGISTERED, format!("registered VM host {name} ({id}), though MAAS's answer was lost"));
+            self.host = Some(Host::of(found));
+            // If it cannot be removed, it merely expires.
+            let _ = intent::forget(&self.site.intents);
+        }
+    }
+
+    async fn works(&mut self, facts: &Facts, message: String) -> Registered {
+        let Lookup::Found(found) = &facts.vm_host else { return self.ends() };
+        let (id, own) = (found.id, &self.site.machine.system_id);
+        if !self.acted {
+            self.list.good(REGISTERED, message);
+            return Registered::Yes(Host::of(found));
+        }
+        match self.site.maas.vm_hosts().read(id).await {
+            Ok(seen) => self.list.good(REACHED, read_maas::describe(&seen)),
+            Err(error) => {
+                read_maas::failed(self.list, REACHED, &error);
+                return self.ends();
+            }
+        }
+        self.list.good(MATCHED, format!("MAAS matched VM host {id} to this machine, {own}"));
+        Registered::Yes(Host::of(found))
+    }
+
+    fn would(&mut self, call: &Call, message: &str) -> Registered {
+        match call {
+            Call::Register(new) => {
+                let New { name, address, .. } = new.as_ref();
+                self.list.would(REGISTERED, format!("would register VM host {name} at {address}, and unregister it"));
+            }
+            Call::Refresh { .. } => {
+                self.list.would(REGISTERED, format!("would refresh the host in MAAS: {message}"));
+            }
+            Call::Renew { .. } | Call::Move { .. } => return self.elsewhere(message),
+        }
+        Registered::WouldBe
+    }
+
+    /// It is not for a test to change a registration.
+    fn elsewhere(&mut self, message: &str) -> Registered {
+        let found = format!("it is registered with an address other than {}: {message}", self.site.address);
+        self.list.failed(
+            REGISTERED,
+            found,
+            "give the address that is registered, or remove the VM host while it has no VMs",
+        );
+        Registered::No(None)
+    }
+
+    async fn act(&mut self, call: &Call, message: String, facts: &Facts) -> Result<(), Registered> {
+        let (site, now) = (self.site, Timestamp::now());
+        // The limit counts from the intent.
+        let maas = site.maas.sending_within(SEND);
+        match call {
+            Call::Renew { .. } | Call::Move { .. } => return Err(self.elsewhere(&message)),
+            Call::Register(new) => {
+                if let Err(error) = intent::store(&site.intents, &new.certificate, now) {
+                    let found = format!("the registration cannot be recorded, so it is not sent: {error:#}");
+                    self.list.failed(REGISTERED, found, "run sudo ./lxd-test-linux again, then this");
+                    return Err(self.ends());
+                }
+            }
+            Call::Refresh { .. } => {
+                if !self.acted {
+                    self.list.good(REGISTERED, message);
+                }
+                self.host = facts.vm_host.found().map(Host::of);
+            }
+        }
+        let pair = KeyPair {
+            certificate: site.identity.certificate_pem().to_owned(),
+            key: site.identity.key_pem().expose_secret().to_owned().into(),
+        };
+        let answer = registering::perform(&maas, call, pair).await;
+        let after = registration::conclude(call, registering::outcome(&answer));
+        self.acted = true;
+        if after.refreshed {
+            self.refreshed = Some(now);
+        }
+        if after.forget_intent {
+            // If it cannot be removed, it merely expires.
+            let _ = intent::forget(&site.intents);
+        }
+        match (call, answer) {
+            (Call::Register(new), Ok(Some(id))) => {
+                let New { name, address, project, .. } = new.as_ref().clone();
+                self.list.done(REGISTERED, format!("registered VM host {name} ({id}) at {address}"));
+                self.host = Some(Host { id, name, project, ours: true });
+            }
+            (Call::Register(_), Err(error)) if !after.forget_intent => self.lost = Some(error),
+            (Call::Register(_), Err(error)) => {
+                read_maas::failed(self.list, REGISTERED, &error);
+                return Err(self.ends());
+            }
+            (_, Err(error)) => {
+                let mend = "check whether MAAS's rack controllers reach this node on LXD's port, and for a firewall";
+                self.list.failed(REACHED, error.to_string(), mend);
+                return Err(self.ends());
+            }
+            (_, Ok(_)) => {}
+        }
+        Ok(())
+    }
 }
 
 /// S12: only while the project holds nothing that MAAS does not know.
 async fn refresh(site: &Site, host: &Host) -> Result<(), String> {
-    match site.decide().await {
-        Ok((_, Some(found))) if found.strangers == Lookup::Found(Vec::new()) => {}
+    match site.facts(None).await.map(|facts| facts.vm_host) {
+        Ok(Lookup::Found(found)) if found.strangers == Lookup::Found(Vec::new()) => {}
         Ok(_) => return Err("the project holds instances that MAAS does not know, so the host is not refreshed".into()),
         Err(error) => return Err(error.to_string()),
     }
     site.maas.vm_hosts().refresh(host.id).await.map(drop).map_err(|error| error.to_string())
-}
-
-async fn matched(site: &Site, host: Host, list: &mut Checklist) -> Registered {
-    const SUBJECT: &str = "Host machine";
-    let own = &site.machine.system_id;
-    let seen = match site.maas.vm_hosts().read(host.id).await {
-        Ok(seen) => seen.host.map(|reference| reference.system_id),
-        Err(error) => {
-            read_maas::failed(list, SUBJECT, &error);
-            return Registered::No(Some(host));
-        }
-    };
-    if seen.as_ref() == Some(own) {
-        list.good(SUBJECT, format!("MAAS matched VM host {} to this machine, {own}", host.id));
-        return Registered::Yes(host);
-    }
-    let other = seen.as_deref().unwrap_or("no machine");
-    list.failed(
-        SUBJECT,
-        format!("MAAS matched VM host {} to {other}, but this node is {own}", host.id),
-        "MAAS matches by MAC addresses: commission this machine again so that MAAS knows its interfaces, and look for one \
-         that two machines show",
-    );
-    Registered::No(Some(host))
 }
 
 /// Reverts a registration of ours, unless there is a VM (S11): its owner needs the host.

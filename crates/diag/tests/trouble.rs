@@ -82,6 +82,29 @@ async fn lost_answers_are_found_and_everything_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s02_a_registration_that_an_earlier_run_sent_and_that_may_still_land_is_not_sent_again() {
+    let scene = prepared().await;
+    let intent = scene.kept().join("intent/registration");
+    let certificate = std::fs::read_to_string(scene.kept().join("client.pem")).unwrap();
+    let certificate = lxd_client::Fingerprint::of_pem(&certificate).unwrap();
+    let sent = |at: jiff::Timestamp| json!({"sent": at.to_string(), "certificate": certificate}).to_string();
+    for (text, words) in [
+        (sent(jiff::Timestamp::now()), "waiting for MAAS's answer to its registration"),
+        ("{".to_owned(), "intent/registration is not as it was written"),
+    ] {
+        std::fs::write(&intent, text).unwrap();
+        std::fs::set_permissions(&intent, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        scene.vmhost_test(&["--json"]).await.fails_at("Registration", words);
+    }
+    assert_eq!(scene.writes(), 0);
+    std::fs::write(&intent, sent(jiff::Timestamp::now() - jiff::SignedDuration::from_secs(151))).unwrap();
+    for _ in 0..2 {
+        scene.vmhost_test(&["--json"]).await.succeeds();
+        assert!(!intent.exists(), "the answer arrived");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_composition_that_fails_ends_with_the_registration_taken_back() {
     let scene = prepared().await;
     let text = "Unable to compose machine because: Failed talking to pod: no room";

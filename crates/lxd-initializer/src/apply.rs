@@ -49,9 +49,7 @@ impl Agent {
             Effect::Distrust { fingerprint } => {
                 self.local().await?.distrust_certificate(*fingerprint).await.map(drop).map_err(plain)
             }
-            Effect::Register(registration) => self.register(registration).await,
-            Effect::Renew { id, address } => self.renew(*id, address).await,
-            Effect::Refresh { id } => self.refresh(*id).await,
+            Effect::OnHost(call) => self.call_maas(call).await,
             Effect::Report(patch) => self.cluster.patch_node(patch).await,
         }
     }

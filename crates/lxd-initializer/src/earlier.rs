@@ -29,7 +29,8 @@ pub(crate) fn verdict(observed: &Observed, node: &NodeFacts, server: &ServerFact
             node.annotations.get(names::MAAS_CERTIFICATE) == Some(&certificate.fingerprint.to_string())
         }
         (Some(Mode::Standalone), MaasFacts::Here(view)) => {
-            view.host.found().is_some_and(|host| host.certificate == Some(certificate.fingerprint))
+            let own = certificate.fingerprint.to_string();
+            view.host.found().is_some_and(|host| host.certificate.as_ref() == Some(&own))
         }
         _ => false,
     };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use capmaas_core::registration::Call;
 use lxd_client::Fingerprint;
 
 use crate::settings::PoolSettings;
@@ -40,37 +41,11 @@ pub enum Effect {
         /// The fingerprint of the replaced certificate.
         fingerprint: Fingerprint,
     },
-    /// Register the VM host. Observed afterwards: MAAS lists it under the node's name with our certificate; MAAS
-    /// refuses a second POST with the same certificate, address and project.
-    Register(Registration),
-    /// Give the existing VM host this node's certificate, key and address. Observed afterwards: its parameters.
-    Renew {
-        /// Its ID in MAAS.
-        id: u64,
-        /// The address of its LXD.
-        address: String,
-    },
-    /// Make MAAS refresh the host. Harmless to repeat: it runs only while MAAS knows every instance (S12).
-    Refresh {
-        /// Its ID in MAAS.
-        id: u64,
-    },
+    /// A call to MAAS about the VM host of this node. Observed afterwards: see [`Call`]. A registration is preceded by its
+    /// intent, in a file.
+    OnHost(Call),
     /// Write labels and annotations of the Node. Observed afterwards: they are set.
     Report(NodePatch),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registration {
-    pub name: String,
-    /// The address of its LXD.
-    pub address: String,
-    /// The LXD project.
-    pub project: String,
-    pub zone: String,
-    /// The resource pool.
-    pub pool: String,
-    /// The certificate that MAAS will use.
-    pub certificate: Fingerprint,
 }
 
 /// A change of the Node's labels and annotations; `None` removes.
@@ -104,11 +79,13 @@ pub enum EffectKind {
     Trust,
     /// See [`Effect::Distrust`].
     Distrust,
-    /// See [`Effect::Register`].
+    /// See [`Call::Register`].
     Register,
-    /// See [`Effect::Renew`].
+    /// See [`Call::Renew`].
     Renew,
-    /// See [`Effect::Refresh`].
+    /// See [`Call::Move`].
+    Move,
+    /// See [`Call::Refresh`].
     Refresh,
     /// See [`Effect::Report`].
     Report,
@@ -117,7 +94,7 @@ pub enum EffectKind {
 impl EffectKind {
     /// Whether it changes something in MAAS.
     pub fn is_to_maas(self) -> bool {
-        matches!(self, Self::Register | Self::Renew | Self::Refresh)
+        matches!(self, Self::Register | Self::Renew | Self::Move | Self::Refresh)
     }
 
     /// A short description for people.
@@ -132,6 +109,7 @@ impl EffectKind {
             Self::Distrust => "distrusting an earlier certificate",
             Self::Register => "registering the VM host",
             Self::Renew => "renewing the VM host's key",
+            Self::Move => "moving the VM host",
             Self::Refresh => "refreshing the VM host",
             Self::Report => "writing the report to the Node",
         }
@@ -148,9 +126,10 @@ impl Effect {
             Self::MakeKey => EffectKind::MakeKey,
             Self::Trust { .. } => EffectKind::Trust,
             Self::Distrust { .. } => EffectKind::Distrust,
-            Self::Register(_) => EffectKind::Register,
-            Self::Renew { .. } => EffectKind::Renew,
-            Self::Refresh { .. } => EffectKind::Refresh,
+            Self::OnHost(Call::Register(_)) => EffectKind::Register,
+            Self::OnHost(Call::Renew { .. }) => EffectKind::Renew,
+            Self::OnHost(Call::Move { .. }) => EffectKind::Move,
+            Self::OnHost(Call::Refresh { .. }) => EffectKind::Refresh,
             Self::Report(_) => EffectKind::Report,
         }
     }

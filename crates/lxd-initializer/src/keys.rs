@@ -12,8 +12,8 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P3
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
-    names,
-    observed::{Certificate, Lookup, Maker},
+    issued, names,
+    observed::{Certificate, Lookup},
 };
 
 const FILE: &str = "client.pem";
@@ -73,34 +73,9 @@ pub fn fact(identity: &Identity) -> Lookup<Certificate> {
     }
 }
 
-/// Whether this node's agent made a certificate: its names are ASCII, so they appear verbatim in the DER form.
-pub fn maker(certificate_der: &[u8], node_name: &str) -> Maker {
-    let mark = names::common_name(node_name);
-    // The length precedes the name, so that "n1" is not found in "n10".
-    let mut whole = vec![u8::try_from(mark.len()).unwrap_or(u8::MAX)];
-    whole.extend(mark.as_bytes());
-    let found = certificate_der.windows(whole.len()).any(|window| window == whole);
-    if found { Maker::ThisAgent } else { Maker::SomebodyElse }
-}
-
-/// Who makes certificates for this purpose: the managers, and the agents themselves.
-const MAKERS: [&str; 2] = ["capmaas@", "lxd-initializer@"];
-
-/// Whether two certificates were made for the same purpose, the first as a replacement of the second.
-pub fn is_successor(now: &str, before: &str) -> bool {
-    let name = |pem: &str| lxd_client::certificate_der(pem).ok().and_then(|der| made_for(&der));
-    name(now).is_some_and(|whom| name(before) == Some(whom))
-}
-
-/// The common name, if a manager or an agent made the certificate: ASCII, so it appears verbatim in the DER form, after
-/// its length.
-fn made_for(certificate_der: &[u8]) -> Option<Vec<u8>> {
-    MAKERS.iter().find_map(|maker| {
-        let maker = maker.as_bytes();
-        let at = certificate_der.windows(maker.len()).position(|window| window == maker)?;
-        let length = usize::from(*certificate_der.get(at.checked_sub(1)?)?);
-        certificate_der.get(at..at.checked_add(length)?).map(<[u8]>::to_vec)
-    })
+/// Whether this node's agent made a certificate, by the common name in it.
+pub fn is_own(pem: &str, node_name: &str) -> bool {
+    issued::names(pem).and_then(|names| names.common) == Some(names::common_name(node_name))
 }
 
 /// Generates and stores a key pair, unless one exists.
@@ -165,31 +140,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         make(folder.path(), "n1").unwrap();
         let Lookup::Found(identity) = load(folder.path()) else { panic!() };
-        let own = lxd_client::certificate_der(identity.certificate_pem()).unwrap();
-        let other = rcgen::generate_simple_self_signed(["lxd-initializer".to_owned()]).unwrap();
-        assert_eq!(maker(&own, "n1"), Maker::ThisAgent);
-        for (der, node) in [(own.as_ref(), "n10"), (own.as_ref(), "n"), (other.cert.der().as_ref(), "n1"), (&[], "n1")]
-        {
-            assert_eq!(maker(der, node), Maker::SomebodyElse);
+        let own = identity.certificate_pem();
+        let other = rcgen::generate_simple_self_signed(["lxd-initializer".to_owned()]).unwrap().cert.pem();
+        assert!(is_own(own, "n1"));
+        for (pem, node) in [(own, "n10"), (own, "n"), (other.as_str(), "n1"), ("", "n1")] {
+            assert!(!is_own(pem, node), "{node}");
         }
-    }
-
-    #[test]
-    fn a_successor_was_made_for_the_same_cluster_or_node_and_nobody_else() {
-        let pem = |name: &str| {
-            let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
-            let mut params = CertificateParams::default();
-            params.distinguished_name = DistinguishedName::new();
-            params.distinguished_name.push(DnType::CommonName, name);
-            params.self_signed(&key).unwrap().pem()
-        };
-        let now = pem("capmaas@c1");
-        assert!(is_successor(&now, &pem("capmaas@c1")));
-        assert!(is_successor(&pem("lxd-initializer@n1"), &pem("lxd-initializer@n1")));
-        for other in ["capmaas@c10", "capmaas@c", "lxd-initializer@c1", "person"] {
-            assert!(!is_successor(&now, &pem(other)), "{other}");
-        }
-        assert!(!is_successor(&pem("person"), &pem("person")) && !is_successor("nonsense", "nonsense"));
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! The port to MAAS, in standalone mode only.
 
 use anyhow::{Context, anyhow};
+use capmaas_core::registration::{self, Call};
 use jiff::Timestamp;
-use lxd_client::Fingerprint;
-use maas_client::{ErrorKind, MachineFilter, NewVmHost, VmHostAuth, VmHostUpdate};
+use maas_client::{ErrorKind, MachineFilter};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     agent::Agent,
-    alive, decide,
-    effect::Registration,
-    keys,
+    alive, decide, intent, keys,
     observe::trusted,
-    observed::{Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, NodeFacts, Observed, VmHost},
+    observed::{Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, NodeFacts, Observed, Place, VmHost},
+    registering::{self, Claim, KeyPair, SEND, Wanted},
     settings::Settings,
 };
 
@@ -83,7 +82,7 @@ impl Agent {
         }
         connection.seen = None;
         connection.from_memory = false;
-        let instances = server.instances.found().cloned();
+        let instances = server.instances.clone();
         match read(&connection.client, &settings, node, lxd, instances).await {
             Ok(facts) => {
                 if is_right(&facts) {
@@ -111,68 +110,44 @@ impl Agent {
         }
     }
 
-    fn pair(&self) -> anyhow::Result<(String, SecretString)> {
+    fn pair(&self) -> anyhow::Result<KeyPair> {
         let identity = match keys::load(&self.settings.state_dir) {
             Lookup::Found(identity) => identity,
             Lookup::Absent => return Err(anyhow!("the key pair no longer exists")),
             Lookup::Unknown(why) => return Err(anyhow!(why)),
         };
-        Ok((identity.certificate_pem().to_owned(), identity.key_pem().expose_secret().to_owned().into()))
+        let key = identity.key_pem().expose_secret().to_owned().into();
+        Ok(KeyPair { certificate: identity.certificate_pem().to_owned(), key })
     }
 
-    pub(crate) async fn register(&mut self, new: &Registration) -> anyhow::Result<()> {
+    /// MAAS may answer 200 without having reached LXD: the next pass checks.
+    pub(crate) async fn call_maas(&mut self, call: &Call) -> anyhow::Result<()> {
         self.forget();
-        let (certificate, key) = self.pair()?;
-        let host = NewVmHost {
-            name: new.name.clone(),
-            power_address: new.address.clone(),
-            project: new.project.clone(),
-            auth: VmHostAuth::Certificate { certificate, key },
-            zone: Some(new.zone.clone()),
-            pool: Some(new.pool.clone()),
-            tags: Vec::new(),
-            cpu_over_commit_ratio: None,
-            memory_over_commit_ratio: None,
-            default_storage_pool: None,
-        };
-        alive::unmark(&self.settings.state_dir)?;
-        // Whether or not the answer arrives, MAAS is processing the host from now on.
-        self.memory.refreshed = Some(Timestamp::now());
-        match self.client()?.vm_hosts().create(&host).await {
-            // MAAS may answer 200 without having reached LXD: the next pass checks.
-            Ok(_) => Ok(()),
-            // Another agent of this node, or an earlier attempt whose answer was lost, was first.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(anyhow!("{error}")),
+        let pair = self.pair()?;
+        // The limit counts from the intent.
+        let (client, now) = (self.client()?.sending_within(SEND), Timestamp::now());
+        let folder = &self.settings.state_dir;
+        if let Call::Register(new) = call {
+            alive::unmark(folder)?;
+            intent::store(folder, &new.certificate, now)
+                .context("the registration cannot be recorded, so it is not sent")?;
         }
-    }
-
-    /// MAAS tries the new values immediately but stores them even if they do not work, so the next pass checks.
-    pub(crate) async fn renew(&mut self, id: u64, address: &str) -> anyhow::Result<()> {
-        self.forget();
-        let (certificate, key) = self.pair()?;
-        let update = VmHostUpdate {
-            power_address: Some(address.to_owned()),
-            certificate: Some(certificate),
-            key: Some(key),
-            ..VmHostUpdate::default()
-        };
-        self.client()?.vm_hosts().update(i64::try_from(id)?, &update).await.map_err(|error| anyhow!("{error}"))?;
-        Ok(())
-    }
-
-    pub(crate) async fn refresh(&mut self, id: u64) -> anyhow::Result<()> {
-        self.forget();
-        let id = i64::try_from(id)?;
-        self.client()?.vm_hosts().refresh(id).await.map_err(|error| anyhow!("{error}"))?;
-        self.memory.refreshed = Some(Timestamp::now());
-        Ok(())
+        let answer = registering::perform(&client, call, pair).await;
+        let after = registration::conclude(call, registering::outcome(&answer));
+        if after.refreshed {
+            self.memory.refreshed = Some(now);
+        }
+        if let (Call::Register(_), true) = (call, after.forget_intent) {
+            // If it cannot be removed, it merely expires.
+            let _ = intent::forget(folder);
+        }
+        answer.map(drop).map_err(|error| anyhow!("{error}"))
     }
 }
 
 fn is_right(facts: &MaasFacts) -> bool {
     let MaasFacts::Here(view) = facts else { return false };
-    view.host.found().is_some_and(|host| host.reached && host.digested && host.machine.is_some())
+    view.host.found().is_some_and(|host| host.works() && host.machine.is_some())
 }
 
 fn judge(error: &maas_client::Error) -> MaasFacts {
@@ -192,7 +167,7 @@ async fn read(
     settings: &Settings,
     node: &NodeFacts,
     lxd: &lxd_client::Client,
-    instances: Option<Vec<String>>,
+    instances: Lookup<Vec<String>>,
 ) -> Answer<MaasFacts> {
     let capabilities = maas.capabilities().await?;
     if !capabilities.vm_host_certificates {
@@ -215,8 +190,10 @@ async fn read(
 async fn this_machine(maas: &maas_client::Client, settings: &Settings, node: &NodeFacts) -> Answer<Lookup<Machine>> {
     let fact = |machine: &maas_client::Machine| Machine {
         system_id: machine.system_id.clone(),
-        zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
-        pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+        place: Place {
+            zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+            pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+        },
     };
     if let Some(id) = &node.system_id {
         return match maas.machines().read(id).await {
@@ -239,50 +216,24 @@ async fn this_machine(maas: &maas_client::Client, settings: &Settings, node: &No
     })
 }
 
-/// The VM host of this node: the one on its machine, otherwise one with the node's name at its address.
+/// The VM host of this node. Whether LXD trusts the certificate of somebody else's is asked of LXD itself.
 async fn this_host(
     maas: &maas_client::Client,
     settings: &Settings,
     machine: &Machine,
     lxd: &lxd_client::Client,
-    instances: Option<Vec<String>>,
+    instances: Lookup<Vec<String>>,
 ) -> Answer<Lookup<VmHost>> {
     let all = maas.vm_hosts().list().await?;
-    let of_machine = |host: &&maas_client::VmHost| {
-        host.host.as_ref().is_some_and(|reference| reference.system_id == machine.system_id)
-    };
-    let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
-    // One that MAAS has not matched yet, or has matched wrongly, is identified by its name and its certificate.
-    candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_deref() == Some(&settings.node_name)));
-    for candidate in candidates {
-        let parameters = maas.vm_hosts().parameters(candidate.id).await?;
-        let der = parameters.certificate.as_deref().and_then(|pem| lxd_client::certificate_der(pem).ok());
-        let certificate = der.as_ref().map(|der| Fingerprint::of_der(der));
-        let maker = keys::maker(der.as_deref().unwrap_or_default(), &settings.node_name);
-        // A VM host of the same name on another machine is left alone.
-        if !of_machine(&candidate) && maker == Maker::SomebodyElse {
-            continue;
-        }
-        let certificate_trusted = match certificate {
-            Some(print) => trusted(lxd, print).await.as_ref_with(|_| ()),
+    let is_ours = |claim: &Claim<'_>| keys::is_own(claim.certificate, &settings.node_name);
+    let (node, project) = (&settings.node_name, &settings.project);
+    let wanted = Wanted { machine: &machine.system_id, node, project, instances };
+    let mut found = registering::find(maas, &all, &wanted, &is_ours).await?;
+    if let Lookup::Found(VmHost { certificate, maker: Maker::Foreign { trusted: known }, .. }) = &mut found {
+        *known = match certificate.as_ref().and_then(|print| print.parse().ok()) {
+            Some(print) => trusted(lxd, print).await.map(drop),
             None => Lookup::Absent,
         };
-        return Ok(Lookup::Found(VmHost {
-            id: candidate.id.unsigned_abs(),
-            name: candidate.name.clone().unwrap_or_default(),
-            machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-            address: parameters.url(),
-            project: parameters.project.unwrap_or_default(),
-            certificate,
-            maker,
-            certificate_trusted,
-            reached: candidate.is_reached(),
-            digested: candidate.is_measured(),
-            strangers: match instances {
-                Some(instances) => Lookup::Found(maas.vm_hosts().strangers(candidate.id, &instances).await?),
-                None => Lookup::Unknown("the instances of the project cannot be listed".into()),
-            },
-        }));
     }
-    Ok(Lookup::Absent)
+    Ok(found)
 }

@@ -59,5 +59,5 @@ pub fn trust_name(node_name: &str) -> String {
 
 /// The common name in the certificates that the agent makes. It identifies them even if the key is lost.
 pub fn common_name(node_name: &str) -> String {
-    format!("lxd-initializer@{node_name}")
+    format!("{}{node_name}", crate::issued::OF_NODE)
 }

@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::{
     agent::Agent,
-    alive, decide, keys, names,
+    alive, decide, intent, issued, keys, names,
     observed::{
         BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, Probe, ServerFacts,
         TrustFacts,
@@ -28,16 +28,13 @@ impl Agent {
         let own = keys::load(&self.settings.state_dir);
         let mut observed = Observed {
             node: self.cluster.node().await,
-            api_key: credentials.0.as_ref_with(|_| ()),
+            api_key: credentials.0.as_ref().map(|_| ()),
             endpoint: credentials.1.clone(),
             given_certificate: Lookup::Absent,
-            own_certificate: match &own {
-                Lookup::Found(identity) => keys::fact(identity),
-                Lookup::Absent => Lookup::Absent,
-                Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
-            },
+            own_certificate: own.as_ref().and_then(keys::fact),
             lxd: LxdFacts::NoSocket { tried: Vec::new() },
             maas: MaasFacts::NotAsked,
+            intent: Lookup::Absent,
             memory: self.memory.clone(),
         };
         match &observed.node {
@@ -79,6 +76,9 @@ impl Agent {
         if let (true, Lookup::Found(key), Lookup::Found(endpoint), Some(lxd)) =
             (turn, &credentials.0, &credentials.1, &lxd)
         {
+            if let Lookup::Found(certificate) = &observed.own_certificate {
+                observed.intent = intent::read(&self.settings.state_dir, &certificate.fingerprint.to_string());
+            }
             observed.maas = self.observe_maas(key, endpoint, lxd, &observed).await;
         }
         observed
@@ -222,7 +222,7 @@ async fn earlier(settings: &Settings, lxd: &Client, now: &Certificate) -> Lookup
             && found.kind == "client"
             && found.restricted
             && found.projects == [settings.project.clone()]
-            && keys::is_successor(&now.pem, &found.certificate)
+            && issued::is_successor(&now.pem, &found.certificate)
     });
     let prints = ours.filter_map(|found| Fingerprint::of_pem(&found.certificate).ok());
     Lookup::Found(prints.filter(|print| *print != now.fingerprint).collect())

@@ -2,39 +2,12 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+pub use capmaas_core::Lookup;
+pub use capmaas_core::registration::{Machine, Maker, Place, VmHost};
 use jiff::Timestamp;
 use lxd_client::Fingerprint;
 
 use crate::effect::EffectKind;
-
-/// The answer to "does it exist?". Not knowing is a third answer (S1).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lookup<T> {
-    Found(T),
-    /// The authoritative source says that it does not exist.
-    Absent,
-    /// The source could not be reached, or its answer was not understood; with the reason.
-    Unknown(String),
-}
-
-impl<T> Lookup<T> {
-    /// The value, if it was found.
-    pub fn found(&self) -> Option<&T> {
-        match self {
-            Self::Found(value) => Some(value),
-            Self::Absent | Self::Unknown(_) => None,
-        }
-    }
-
-    /// The same answer about a part of the value.
-    pub fn as_ref_with<U>(&self, part: impl FnOnce(&T) -> U) -> Lookup<U> {
-        match self {
-            Self::Found(value) => Lookup::Found(part(value)),
-            Self::Absent => Lookup::Absent,
-            Self::Unknown(why) => Lookup::Unknown(why.clone()),
-        }
-    }
-}
 
 /// Everything that one pass has observed.
 #[derive(Debug, Clone)]
@@ -53,6 +26,8 @@ pub struct Observed {
     pub lxd: LxdFacts,
     /// MAAS's answer (standalone mode).
     pub maas: MaasFacts,
+    /// When a registration was last sent, if its answer is not known (standalone mode).
+    pub intent: Lookup<Timestamp>,
     /// State of the process from earlier passes.
     pub memory: Memory,
 }
@@ -223,49 +198,6 @@ pub struct MaasView {
     pub machine: Lookup<Machine>,
     /// The VM host of this node.
     pub host: Lookup<VmHost>,
-}
-
-/// A machine of MAAS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
-    pub system_id: String,
-    pub zone: String,
-    /// Its resource pool.
-    pub pool: String,
-}
-
-/// A VM host of MAAS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmHost {
-    pub id: u64,
-    pub name: String,
-    /// The machine that MAAS matched it to.
-    pub machine: Option<String>,
-    /// The address at which MAAS connects to it.
-    pub address: String,
-    /// The project that MAAS uses.
-    pub project: String,
-    /// The certificate that MAAS uses.
-    pub certificate: Option<Fingerprint>,
-    /// Who made that certificate, and thus the registration.
-    pub maker: Maker,
-    /// Whether this LXD trusts that certificate.
-    pub certificate_trusted: Lookup<()>,
-    /// Whether MAAS has ever really reached it.
-    pub reached: bool,
-    /// Whether MAAS has processed its resources.
-    pub digested: bool,
-    /// Instances in the project that MAAS does not know as VMs of this host.
-    pub strangers: Lookup<Vec<String>>,
-}
-
-/// Who made something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
-    /// This agent, in this or an earlier process.
-    ThisAgent,
-    /// A person, the manager, or MAAS.
-    SomebodyElse,
 }
 
 /// Something that was tried and failed.

@@ -7,7 +7,7 @@ use maas_client::MachineFilter;
 
 use crate::{
     agent::Agent,
-    alive, decide, keys, names,
+    alive, decide, intent, keys, names,
     observed::{Lookup, MaasFacts, Maker, NodeFacts, VmHost},
     plan::State,
 };
@@ -26,7 +26,7 @@ impl Agent {
             return Ok("MAAS has no VM host on this node: there is nothing to unregister".to_owned());
         };
         let VmHost { id, name, .. } = &host;
-        let id = i64::try_from(*id)?;
+        let id = *id;
         self.must_be_empty(&host).await?;
         let maas = self.client()?;
         maas.vm_hosts().add_tag(id, NO_MORE_VMS).await.context("cannot close the VM host to new VMs")?;
@@ -36,6 +36,8 @@ impl Agent {
         alive::mark_unregistered(&self.settings.state_dir)
             .context("cannot record that the VM host is to stay unregistered")?;
         maas.vm_hosts().delete(id).await.context("MAAS did not unregister the VM host")?;
+        // What was in flight has landed. If it cannot be removed, it merely expires.
+        let _ = intent::forget(&self.settings.state_dir);
         let mut said = format!(
             "VM host {name} ({id}) is no longer in MAAS; its LXD, with pool, project and trusted certificate, is as it was"
         );
@@ -104,7 +106,7 @@ impl Agent {
             MaasFacts::TooOld(version) => bail!("MAAS {version} does not support the registration by this agent"),
         };
         match view.host {
-            Lookup::Found(host) if host.maker == Maker::ThisAgent => Ok(Some(host)),
+            Lookup::Found(host) if host.maker == Maker::Ours => Ok(Some(host)),
             Lookup::Found(host) => {
                 bail!("somebody else registered this machine as VM host {} ({}): it is left alone", host.name, host.id)
             }
@@ -123,7 +125,7 @@ impl Agent {
             self.client()?.machines().list(&on_host).await.context("MAAS cannot list the VMs of this host")?;
         let mut found: Vec<String> = machines
             .into_iter()
-            .filter(|machine| machine.pod.as_ref().is_some_and(|pod| u64::try_from(pod.id) == Ok(host.id)))
+            .filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id))
             .map(|machine| machine.hostname.unwrap_or(machine.system_id))
             .collect();
         let instances = self.local().await?.instances(&host.project).await;

@@ -98,17 +98,16 @@ fn hosts() -> impl Strategy<Value = VmHost> {
     (
         prop::sample::select(vec![None, Some("abc123"), Some("abc123"), Some("other")]),
         prop::sample::select(vec!["own", "own", "other"]),
-        (prop::sample::select(vec![Maker::ThisAgent, Maker::ThisAgent, Maker::SomebodyElse]), lookups(Just(()))),
+        prop_oneof![2 => Just(Maker::Ours), 1 => lookups(Just(())).prop_map(|trusted| Maker::Foreign { trusted })],
         any::<(bool, bool)>(),
         lookups(prop::collection::vec("vm[0-9]", 0..2)),
     )
-        .prop_map(|(machine, certificate, (maker, certificate_trusted), (reached, digested), strangers)| VmHost {
+        .prop_map(|(machine, certificate, maker, (reached, measured), strangers)| VmHost {
             machine: machine.map(str::to_owned),
-            certificate: Some(print(certificate)),
+            certificate: Some(print(certificate).to_string()),
             maker,
-            certificate_trusted,
             reached,
-            digested,
+            measured,
             strangers,
             ..host()
         })
@@ -136,6 +135,7 @@ prop_compose! {
         listens in any::<bool>(),
         shut in 0..3_u32,
         left in any::<bool>(),
+        intent in prop_oneof![2 => Just(Lookup::Absent), 1 => lookups(Just(NOW))],
     ) -> Observed {
         let node = match (node, leave) {
             (Lookup::Found(mut node), Some(leave)) => {
@@ -145,7 +145,7 @@ prop_compose! {
             (node, _) => node,
         };
         let memory = Memory { listens, shut, left, ..Memory::default() };
-        Observed { node, api_key, endpoint, given_certificate: given, own_certificate: own, lxd, maas, memory }
+        Observed { node, api_key, endpoint, given_certificate: given, own_certificate: own, lxd, maas, intent, memory }
     }
 }
 
@@ -185,7 +185,10 @@ proptest! {
         let LxdFacts::Here(server) = &observed.lxd else { return Ok(()) };
         let host = match &observed.maas { MaasFacts::Here(view) => view.host.found(), _ => None };
         match write(&plan(&observed)) {
-            Some(EffectKind::Register) => prop_assert_eq!(&server.instances, &Lookup::Found(vec![])),
+            Some(EffectKind::Register) => {
+                prop_assert_eq!(&server.instances, &Lookup::Found(vec![]));
+                prop_assert_eq!(&observed.intent, &Lookup::Absent, "S2: none may be in flight");
+            }
             Some(EffectKind::Renew | EffectKind::Refresh) => prop_assert_eq!(&host.unwrap().strangers, &Lookup::Found(vec![])),
             _ => {}
         }

@@ -5,6 +5,7 @@ mod support;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use capmaas_core::registration::Call;
 use jiff::SignedDuration;
 use lxd_initializer::{
     decide::decide,
@@ -283,10 +284,10 @@ fn each_missing_piece_is_made_by_its_own_effect() {
         (Observed { own_certificate: Lookup::Absent, ..right() }, EffectKind::MakeKey),
         (with_server(|s| s.trust = Lookup::Absent), EffectKind::Trust),
         (unregistered(|_| ()), EffectKind::Register),
-        (with_host(|h| h.certificate = Some(print("lost"))), EffectKind::Renew),
+        (with_host(|h| h.certificate = Some(print("lost").to_string())), EffectKind::Renew),
         (with_host(|h| h.address = "https://192.0.2.6:8443".into()), EffectKind::Renew),
         (with_host(|h| h.reached = false), EffectKind::Refresh),
-        (with_host(|h| h.digested = false), EffectKind::Refresh),
+        (with_host(|h| h.measured = false), EffectKind::Refresh),
     ] {
         let plan = plan(&observed);
         assert_eq!((plan.state, write(&plan)), (State::Working, Some(effect)), "{}", plan.message);
@@ -323,8 +324,8 @@ type ChangeHost = fn(&mut VmHost);
 fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_or_told_and_never_changed() {
     let foreign = |change: ChangeHost| {
         plan(&with_host(|host| {
-            host.maker = Maker::SomebodyElse;
-            host.certificate = Some(print("of maas"));
+            host.maker = Maker::Foreign { trusted: Lookup::Found(()) };
+            host.certificate = Some(print("of maas").to_string());
             host.name = "other-name".into();
             host.address = "https://node.example:8443".into();
             host.project = "default".into();
@@ -333,8 +334,12 @@ fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_or_told_
     };
     let cases: [(ChangeHost, State, &str); 4] = [
         (|_| (), State::Ready, "this node is a VM host"),
-        (|host| host.certificate_trusted = Lookup::Absent, State::Blocked, "does not trust"),
-        (|host| host.certificate_trusted = Lookup::Unknown("why".into()), State::Waiting, "cannot be determined"),
+        (|host| host.maker = Maker::Foreign { trusted: Lookup::Absent }, State::Blocked, "does not trust"),
+        (
+            |host| host.maker = Maker::Foreign { trusted: Lookup::Unknown("why".into()) },
+            State::Waiting,
+            "cannot be determined",
+        ),
         (|host| host.reached = false, State::Waiting, "refresh it in MAAS"),
     ];
     for (change, state, words) in cases {
@@ -405,7 +410,7 @@ fn s12_a_host_is_refreshed_or_renewed_only_while_maas_knows_every_vm() {
 
 #[test]
 fn maas_is_given_time_to_take_a_host_in() {
-    let mut observed = with_host(|host| host.digested = false);
+    let mut observed = with_host(|host| host.measured = false);
     observed.memory.refreshed = Some(NOW - SignedDuration::from_secs(5));
     assert_eq!((plan(&observed).state, write(&plan(&observed))), (State::Waiting, None));
     observed.memory.refreshed = Some(NOW - SignedDuration::from_secs(60));
@@ -458,8 +463,22 @@ fn zone_and_pool_are_those_of_the_settings_or_if_empty_those_of_the_machine() {
     for (zone, pool, expected) in [("z", "p", ("z", "p")), ("", "", ("az1", "metal"))] {
         settings.zone = zone.into();
         settings.resource_pool = pool.into();
-        let Some(Effect::Register(new)) = decide(&settings, &unregistered(|_| ()), NOW).effect else { panic!() };
-        assert_eq!((new.zone.as_str(), new.pool.as_str()), expected);
+        let Some(Effect::OnHost(Call::Register(new))) = decide(&settings, &unregistered(|_| ()), NOW).effect else {
+            panic!()
+        };
+        assert_eq!((new.place.zone.as_str(), new.place.pool.as_str()), expected);
+    }
+}
+
+#[test]
+fn s02_a_registration_whose_answer_is_lost_is_not_sent_again_while_it_may_still_land() {
+    for (intent, state) in [
+        (Lookup::Found(NOW - SignedDuration::from_secs(149)), State::Waiting),
+        (Lookup::Unknown("/state/registration: it is a folder".into()), State::Waiting),
+        (Lookup::Found(NOW - SignedDuration::from_secs(151)), State::Working),
+    ] {
+        let plan = plan(&Observed { intent, ..unregistered(|_| ()) });
+        assert_eq!(plan.state, state, "{}", plan.message);
     }
 }
 

@@ -155,7 +155,7 @@ async fn a_200_of_a_maas_that_lxd_does_not_trust_is_no_success() {
 async fn a_maas_that_cannot_reach_lxd_says_why_and_gets_no_second_host() {
     let scene = scene().await;
     scene.maas.arrange(json!([{"rack": {"connected": false}}]));
-    settle_with(&mut scene.agent(), State::Waiting, "MAAS is taking in VM host n1").await;
+    settle_with(&mut scene.agent(), State::Waiting, "MAAS is adding VM host n1").await;
     assert!(!scene.maas.only_host().discovered());
     assert_eq!(scene.cluster.label(names::LABEL_INITIALIZED), None);
     // The state half a minute later, which a new process sees immediately.

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
+use super::machine;
 use super::observed::{Agent, Host, Node, Observed, Pair};
 use super::plan::{Effect, Standing, Step};
-use super::registration;
 use crate::Lookup;
 
 /// How many machines a message names.
@@ -120,7 +120,7 @@ fn machines(observed: &Observed, pair: &Pair, nodes: &[Node], rollout: Option<St
     let (mut failed, mut pending) = (Vec::new(), Vec::new());
     for host in &observed.hosts {
         let node = nodes.iter().find(|node| node.provider_id.as_ref() == Some(&host.provider_id));
-        let (mut wanted, mut standing) = registration::step(observed, pair, host, node, now);
+        let (mut wanted, mut standing) = machine::step(observed, pair, host, node, now);
         if let (Some(trouble), true) = (observed.trouble.get(&host.name), wanted.is_some())
             && trouble.holds(now)
         {

@@ -5,9 +5,9 @@ pub mod bridge;
 mod decide;
 mod desired;
 pub mod leaving;
+mod machine;
 pub mod observed;
 pub mod plan;
-mod registration;
 #[cfg(test)]
 mod tests;
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::DesiredHosts;
 use crate::Lookup;
 use crate::backoff::Trouble;
+pub use crate::registration::{Maker, Place, VmHost};
 
 /// The input of a decision about the hosts of one cluster, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,36 +105,6 @@ pub struct Host {
     /// Its zone and pool in MAAS.
     pub place: Lookup<Place>,
     pub vm_host: Lookup<VmHost>,
-    /// When its registration was last sent.
-    pub asked: Option<Timestamp>,
-}
-
-/// The zone and resource pool of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
-    pub zone: String,
-    pub pool: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmHost {
-    pub id: i64,
-    pub name: String,
-    /// The machine that MAAS matched it to.
-    pub machine: Option<String>,
-    /// Where MAAS connects to it, as `https://address:port`.
-    pub address: String,
-    /// The project that MAAS works in.
-    pub project: String,
-    /// Fingerprint of the certificate that MAAS uses.
-    pub certificate: Option<String>,
-    /// That certificate was made for this cluster by a manager of ours, and MAAS or its text leaves no doubt.
-    pub ours: bool,
-    /// MAAS has actually reached it.
-    pub reached: bool,
-    /// MAAS knows its resources.
-    pub measured: bool,
-    pub place: Place,
-    /// Instances of the project that MAAS does not know (S12).
-    pub strangers: Lookup<Vec<String>>,
+    /// When its registration was last sent, unless MAAS refused it.
+    pub asked: Lookup<Timestamp>,
 }

@@ -1,6 +1,7 @@
 //! The plan for the hosts of a cluster.
 
-use super::{DesiredHosts, observed::Place};
+use super::DesiredHosts;
+use crate::registration::Call;
 
 /// One action. At most one is performed in a pass.
 ///
@@ -30,32 +31,13 @@ pub enum Effect {
         /// PEM.
         certificate: String,
     },
-    /// Registers a machine as VM host, while its project is empty (S12). The time is stored on its MaasMachine before.
+    /// A call to MAAS about the VM host of one machine. The time of a registration is stored on its MaasMachine before.
     ///
-    /// After a crash: the VM host is found by its machine, or by its name and our certificate. Until the stored time is old
-    /// enough, one that is not found may still appear (S2).
-    Register(Box<Registration>),
-    /// Gives a VM host another key and address.
-    ///
-    /// After a crash: the VM host shows them.
-    Renew {
-        /// ID of the VM host.
-        id: i64,
+    /// After a crash: see [`Call`].
+    OnHost {
         /// Name of the MaasMachine.
         host: String,
-        /// As `https://address:port`.
-        address: String,
-    },
-    /// Moves a VM host to the zone and pool that the cluster asks for.
-    ///
-    /// After a crash: the VM host shows them.
-    Move {
-        /// ID of the VM host.
-        id: i64,
-        /// Name of the MaasMachine.
-        host: String,
-        /// Where to.
-        place: Place,
+        call: Call,
     },
     /// Tells the agent of a Node that MAAS uses this certificate now, so that it stops trusting earlier ones.
     ///
@@ -67,28 +49,6 @@ pub enum Effect {
         /// Of the certificate.
         fingerprint: String,
     },
-    /// Makes MAAS refresh a VM host that it has not reached yet, and report why.
-    ///
-    /// After a crash: a repetition does no harm while MAAS knows every instance (S12).
-    Refresh {
-        /// ID of the VM host.
-        id: i64,
-        /// Name of the MaasMachine.
-        host: String,
-    },
-}
-
-/// A VM host to register.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registration {
-    /// Name of the MaasMachine.
-    pub host: String,
-    /// Its name: that of the Node.
-    pub name: String,
-    /// As `https://address:port`.
-    pub address: String,
-    pub project: String,
-    pub place: Place,
 }
 
 impl Effect {
@@ -98,11 +58,7 @@ impl Effect {
             Self::MakePair => "key pair",
             Self::ApplyAgent { .. } => "agent",
             Self::HandOver { .. } => "certificate",
-            Self::Register(registration) => &registration.host,
-            Self::Renew { host, .. }
-            | Self::Move { host, .. }
-            | Self::Refresh { host, .. }
-            | Self::TellCertificate { host, .. } => host,
+            Self::OnHost { host, .. } | Self::TellCertificate { host, .. } => host,
         }
     }
 
@@ -112,10 +68,7 @@ impl Effect {
             Self::MakePair => "make_pair",
             Self::ApplyAgent { .. } => "apply_agent",
             Self::HandOver { .. } => "hand_over",
-            Self::Register(_) => "register",
-            Self::Renew { .. } => "renew",
-            Self::Move { .. } => "move",
-            Self::Refresh { .. } => "refresh",
+            Self::OnHost { call, .. } => call.name(),
             Self::TellCertificate { .. } => "tell_certificate",
         }
     }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::observed::{Agent, Host, Node, Pair, Place, Report, VmHost};
+use super::observed::{Agent, Host, Maker, Node, Pair, Place, Report, VmHost};
 use super::plan::{Effect, Standing};
 use super::{DesiredHosts, Observed, decide, note};
 use crate::Lookup;
 use crate::backoff::Trouble;
 use crate::hosts::bridge::DesiredBridge;
+use crate::registration::Call;
 
 fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
@@ -48,12 +49,17 @@ fn vm_host() -> VmHost {
         address: "https://10.0.0.7:8443".into(),
         project: "maas".into(),
         certificate: Some("f00d".into()),
-        ours: true,
+        maker: Maker::Ours,
         reached: true,
         measured: true,
         place: place("az1", "default"),
         strangers: Lookup::Found(Vec::new()),
     }
+}
+
+/// Somebody else registered it, and MAAS reaches it.
+fn foreign() -> Maker {
+    Maker::Foreign { trusted: Lookup::Found(()) }
 }
 
 /// One control plane node whose agent is ready, and that MAAS does not know as a VM host.
@@ -73,7 +79,7 @@ fn prepared() -> Observed {
         stamped: true,
         place: Lookup::Found(place("az1", "default")),
         vm_host: Lookup::Absent,
-        asked: None,
+        asked: Lookup::Absent,
     };
     let node = Node { name: "n1".into(), provider_id: Some("maas://az1/abc123".into()), report: Some(report()) };
     let mut observed = Observed {
@@ -163,7 +169,7 @@ fn an_agent_that_a_person_applied_is_left_as_it_is_and_honoured() {
     observed.image = None;
     observed.desired.storage_size = "80".into();
     assert_eq!(effect(&observed), "register", "it is not applied again, and its node is registered");
-    observed.hosts[0].vm_host = Lookup::Found(VmHost { ours: false, ..vm_host() });
+    observed.hosts[0].vm_host = Lookup::Found(VmHost { maker: foreign(), ..vm_host() });
     let Lookup::Found(nodes) = &mut observed.nodes else { panic!() };
     nodes[0].report = Some(Report { standalone: true, certificate: Some("beef".into()), ..report() });
     assert_eq!(sentence(&observed), "right", "it registers its node by itself");
@@ -193,7 +199,7 @@ fn without_an_image_the_missing_flag_is_named() {
 #[test]
 fn a_host_gets_the_zone_and_pool_of_the_cluster_else_those_of_its_machine() {
     let place_of = |observed: &Observed| match decide(observed, now()).effect {
-        Some(Effect::Register(registration)) => registration.place,
+        Some(Effect::OnHost { call: Call::Register(new), .. }) => new.place,
         other => panic!("{other:?}"),
     };
     assert_eq!(place_of(&prepared()), place("az1", "default"));
@@ -244,7 +250,7 @@ fn a_lost_key_is_replaced_on_the_same_vm_host() {
     let old = VmHost { certificate: Some("old".into()), ..vm_host() };
     let step = decide(&with_vm_host(old.clone()), now());
     let address = "https://10.0.0.7:8443".to_owned();
-    assert_eq!(step.effect, Some(Effect::Renew { id: 4, host: "m1".into(), address }));
+    assert_eq!(step.effect, Some(Effect::OnHost { host: "m1".into(), call: Call::Renew { id: 4, address } }));
     let not_yet = Report { certificate: Some("old".into()), ..report() };
     let mut observed = with_report(not_yet);
     observed.hosts[0].vm_host = Lookup::Found(old);
@@ -271,11 +277,19 @@ fn s22_the_agent_is_told_when_maas_has_the_new_key_so_that_the_old_one_opens_not
 }
 
 #[test]
+fn s22_an_agent_is_told_nothing_about_a_certificate_that_somebody_else_made() {
+    let mut observed = with_report(Report { earlier: vec!["before".into()], ..report() });
+    let certificate = Some("theirs".to_owned());
+    observed.hosts[0].vm_host = Lookup::Found(VmHost { maker: foreign(), certificate, ..vm_host() });
+    assert_eq!((effect(&observed), sentence(&observed).as_str()), ("", "right"));
+}
+
+#[test]
 fn a_vm_host_of_another_machine_or_of_somebody_else_is_never_changed() {
     let elsewhere = with_vm_host(VmHost { machine: Some("xyz789".into()), reached: false, ..vm_host() });
     assert_eq!(effect(&elsewhere), "");
     assert!(sentence(&elsewhere).contains("xyz789") && sentence(&elsewhere).contains("MAC"));
-    let foreign = VmHost { ours: false, certificate: Some("theirs".into()), ..vm_host() };
+    let foreign = VmHost { maker: foreign(), certificate: Some("theirs".into()), ..vm_host() };
     assert_eq!(sentence(&with_vm_host(foreign.clone())), "right", "it works, so it is accepted");
     assert_eq!(effect(&with_vm_host(VmHost { reached: false, ..foreign })), "");
 }
@@ -283,10 +297,11 @@ fn a_vm_host_of_another_machine_or_of_somebody_else_is_never_changed() {
 #[test]
 fn s02_a_registration_whose_answer_is_lost_is_not_sent_again_while_it_may_still_land() {
     let mut observed = prepared();
-    observed.hosts[0].asked = Some(ago(149));
-    assert_eq!(effect(&observed), "");
-    observed.hosts[0].asked = Some(ago(151));
-    assert_eq!(effect(&observed), "register");
+    let no_time = Lookup::Unknown("it is no time".into());
+    for (asked, expected) in [(Lookup::Found(ago(149)), ""), (Lookup::Found(ago(151)), "register"), (no_time, "")] {
+        observed.hosts[0].asked = asked;
+        assert_eq!(effect(&observed), expected);
+    }
 }
 
 #[test]
@@ -389,7 +404,7 @@ fn any_vm_host() -> impl Strategy<Value = VmHost> {
         strangers,
         reached: flags[0],
         measured: flags[1],
-        ours: flags[2],
+        maker: if flags[2] { Maker::Ours } else { foreign() },
         certificate: Some(if flags[3] { "f00d" } else { "old" }.into()),
         machine: Some(if flags[4] { "abc123" } else { "xyz789" }.into()),
         project: if flags[5] { "maas" } else { "other" }.into(),
@@ -399,7 +414,7 @@ fn any_vm_host() -> impl Strategy<Value = VmHost> {
 
 fn any_observed() -> impl Strategy<Value = Observed> {
     let nodes = lookup(proptest::option::of(any_report()));
-    let asked = proptest::option::of(0i64..400);
+    let asked = lookup(-400i64..400);
     (nodes, lookup(any_vm_host()), asked, lookup(Just(())), any::<[bool; 4]>()).prop_map(
         |(report, vm_host, asked, place, flags)| {
             let mut observed = prepared();
@@ -450,18 +465,18 @@ proptest! {
             _ => None,
         };
         let touches = match &step.effect {
-            Some(Effect::Register(_)) => {
+            Some(Effect::OnHost { call: Call::Register(_), .. }) => {
                 prop_assert_eq!(report.and_then(|report| report.instances), Some(Vec::new()));
                 prop_assert_eq!(&observed.hosts[0].vm_host, &Lookup::Absent, "never a second VM host for one machine");
                 false
             }
-            Some(Effect::Renew { .. } | Effect::Move { .. } | Effect::Refresh { .. }) => true,
+            Some(Effect::OnHost { .. }) => true,
             _ => false,
         };
         if touches {
             let Lookup::Found(vm_host) = &observed.hosts[0].vm_host else { panic!("none was seen") };
             prop_assert_eq!(&vm_host.strangers, &Lookup::Found(Vec::new()));
-            prop_assert!(vm_host.ours && vm_host.machine.as_deref() == Some("abc123"));
+            prop_assert!(vm_host.maker == Maker::Ours && vm_host.machine.as_deref() == Some("abc123"));
         }
     }
 

@@ -115,7 +115,7 @@ fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
                 earlier.retain(|print| print != fingerprint);
             }
         }
-        Effect::MakeKey | Effect::Register(_) | Effect::Renew { .. } | Effect::Refresh { .. } | Effect::Report(_) => {
+        Effect::MakeKey | Effect::OnHost(_) | Effect::Report(_) => {
             return false;
         }
     }

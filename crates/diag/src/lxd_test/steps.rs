@@ -59,6 +59,7 @@ pub(super) fn step_of(kind: EffectKind) -> Option<Step> {
         | EffectKind::MakeKey
         | EffectKind::Register
         | EffectKind::Renew
+        | EffectKind::Move
         | EffectKind::Refresh
         | EffectKind::Report => None,
     }

@@ -69,7 +69,7 @@ impl Cluster for MemoryCluster {
     }
 
     async fn api_key(&self) -> Lookup<SecretString> {
-        self.api_key.lock().unwrap().as_ref_with(|key| key.clone().into())
+        self.api_key.lock().unwrap().as_ref().map(|key| key.clone().into())
     }
 
     async fn endpoint(&self) -> Lookup<String> {

@@ -8,7 +8,7 @@ use lxd_initializer::{
     effect::{Effect, EffectKind},
     observed::{
         BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts, Observed,
-        PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
+        Place, PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
     },
     plan::Plan,
     requirements::project_config,
@@ -57,17 +57,18 @@ pub(crate) fn host() -> VmHost {
         machine: Some("abc123".into()),
         address: "https://192.0.2.7:8443".into(),
         project: "maas".into(),
-        certificate: Some(print("own")),
-        maker: Maker::ThisAgent,
-        certificate_trusted: Lookup::Found(()),
+        certificate: Some(print("own").to_string()),
+        maker: Maker::Ours,
         reached: true,
-        digested: true,
+        measured: true,
+        place: Place { zone: "az1".into(), pool: "metal".into() },
         strangers: Lookup::Found(vec![]),
     }
 }
 
 pub(crate) fn view(host: Lookup<VmHost>) -> MaasFacts {
-    let machine = Machine { system_id: "abc123".into(), zone: "az1".into(), pool: "metal".into() };
+    let place = Place { zone: "az1".into(), pool: "metal".into() };
+    let machine = Machine { system_id: "abc123".into(), place };
     MaasFacts::Here(Box::new(MaasView { machine: Lookup::Found(machine), host }))
 }
 
@@ -81,6 +82,7 @@ pub(crate) fn right() -> Observed {
         own_certificate: Lookup::Found(Certificate { fingerprint: print("own"), pem: "pem".into() }),
         lxd: LxdFacts::Here(Box::new(server())),
         maas: view(Lookup::Found(host())),
+        intent: Lookup::Absent,
         memory: Memory::default(),
     }
 }

@@ -2,16 +2,15 @@
 
 use capmaas_api::MaasMachine;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::hosts::plan::{Effect, Registration};
+use capmaas_core::hosts::plan::Effect;
+use capmaas_core::registration::{self, Call};
 use jiff::Timestamp;
-use kube::ResourceExt as _;
-use lxd_initializer::names;
-use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
-use serde_json::json;
+use lxd_initializer::{names, registering};
+use serde_json::{Value, json};
 
 use super::observe::HostContext;
 use super::{agent, key_pair};
-use crate::kubernetes::{self, Guard};
+use crate::kubernetes::{self, Guard, Key};
 
 /// Performs the effect once and remembers the result.
 pub(crate) async fn perform(context: &HostContext<'_>, effect: &Effect) {
@@ -28,8 +27,7 @@ pub(crate) async fn perform(context: &HostContext<'_>, effect: &Effect) {
 }
 
 async fn attempt(context: &HostContext<'_>, effect: &Effect) -> Result<(), String> {
-    let HostContext { kubernetes, memory, home, key, cluster, object, now, .. } = *context;
-    let hosts = context.identity.client.vm_hosts();
+    let HostContext { kubernetes, home, key, cluster, object, now, .. } = *context;
     let words = |error: kubernetes::Error| error.to_string();
     match effect {
         Effect::MakePair => key_pair::make(kubernetes, home, key, object, now).await,
@@ -46,35 +44,11 @@ async fn attempt(context: &HostContext<'_>, effect: &Effect) -> Result<(), Strin
         Effect::HandOver { certificate } => {
             kubernetes.workload_apply(cluster, &agent::trust_manifest(certificate)).await.map_err(words)
         }
-        Effect::Register(registration) => register(context, registration).await,
-        Effect::Renew { id, address, .. } => {
-            let (certificate, private) = key_pair::whole(kubernetes, home, key).await?;
-            let update = VmHostUpdate {
-                power_address: Some(address.clone()),
-                certificate: Some(certificate),
-                key: Some(private),
-                ..VmHostUpdate::default()
-            };
-            hosts.update(*id, &update).await.map_err(|error| format!("cannot change VM host {id}: {error}"))?;
-            memory.note_refresh(key, *id, now);
-            Ok(())
-        }
-        Effect::Move { id, place, .. } => {
-            let update = VmHostUpdate {
-                zone: Some(place.zone.clone()),
-                pool: Some(place.pool.clone()),
-                ..VmHostUpdate::default()
-            };
-            hosts.update(*id, &update).await.map(drop).map_err(|error| format!("cannot move VM host {id}: {error}"))
-        }
+        Effect::OnHost { host, call } => call_maas(context, host, call).await,
         Effect::TellCertificate { node, fingerprint, .. } => {
             let found = kubernetes.node(cluster, node).await.map_err(words)?;
             let found = found.ok_or_else(|| format!("the Node {node} is gone"))?;
             kubernetes.annotate_node(cluster, &found, names::MAAS_CERTIFICATE, fingerprint).await.map_err(words)
-        }
-        Effect::Refresh { id, .. } => {
-            memory.note_refresh(key, *id, now);
-            hosts.refresh(*id).await.map(drop).map_err(|error| format!("MAAS cannot reach VM host {id}: {error}"))
         }
     }
 }
@@ -92,37 +66,58 @@ async fn limit(context: &HostContext<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The time is written to the MaasMachine first: if the machine is released in the meantime, the release waits for a
-/// request that may still land (S2).
-async fn register(context: &HostContext<'_>, new: &Registration) -> Result<(), String> {
-    let HostContext { kubernetes, now, .. } = *context;
-    let key = context.key.beside(&new.host);
-    let words = |error: kubernetes::Error| error.to_string();
-    let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
-    let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
-    let machine = machine.ok_or_else(|| format!("the MaasMachine {} is being deleted", new.host))?;
-    let (certificate, private) = key_pair::whole(kubernetes, context.home, context.key).await?;
-    let auth = VmHostAuth::Certificate { certificate, key: private };
-    let note = |time: Option<String>| json!({ "metadata": { "annotations": { ASKED_ANNOTATION: time } } });
-    let asked = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-    let machine: MaasMachine =
-        kubernetes::patch(kubernetes, &key, &Guard::of(&machine), note(Some(asked))).await.map_err(words)?;
-    let host = NewVmHost {
-        zone: Some(new.place.zone.clone()).filter(|zone| !zone.is_empty()),
-        pool: Some(new.place.pool.clone()).filter(|pool| !pool.is_empty()),
-        ..NewVmHost::new(&new.name, &new.address, &new.project, auth)
+async fn call_maas(context: &HostContext<'_>, host: &str, call: &Call) -> Result<(), String> {
+    let HostContext { kubernetes, home, key, now, .. } = *context;
+    let pair = key_pair::whole(kubernetes, home, key).await?;
+    let intent = match call {
+        Call::Register(_) => Some(Intent::store(context, host).await?),
+        Call::Renew { .. } | Call::Move { .. } | Call::Refresh { .. } => None,
     };
-    match context.identity.client.vm_hosts().create(&host).await {
-        Ok(made) => {
-            context.memory.note_refresh(context.key, made.id, now);
-            Ok(())
-        }
-        Err(error) => {
-            if error.effect() != maas_client::Effect::Unknown {
-                // Refused: no request is in flight. If this write is lost, the annotation merely expires.
-                let _ = kubernetes::patch::<MaasMachine>(kubernetes, &key, &Guard::of(&machine), note(None)).await;
-            }
-            Err(format!("cannot register {} as VM host: {error}", machine.name_any()))
-        }
+    let answer = registering::perform(&context.identity.client, call, pair).await;
+    let after = registration::conclude(call, registering::outcome(&answer));
+    if let (true, Ok(Some(id))) = (after.refreshed, &answer) {
+        context.memory.note_refresh(key, *id, now);
     }
+    let Err(error) = answer else { return Ok(()) };
+    if let (true, Some(intent)) = (after.forget_intent, intent) {
+        intent.forget(context).await;
+    }
+    Err(match call {
+        Call::Register(_) => format!("cannot register {host} as VM host: {error}"),
+        Call::Renew { id, .. } => format!("cannot change VM host {id}: {error}"),
+        Call::Move { id, .. } => format!("cannot move VM host {id}: {error}"),
+        Call::Refresh { id } => format!("MAAS cannot reach VM host {id}: {error}"),
+    })
+}
+
+/// The intent to register a machine, on its MaasMachine: if the machine is released in the meantime, the release waits for a
+/// request that may still land (S2).
+struct Intent {
+    key: Key,
+    machine: MaasMachine,
+}
+
+impl Intent {
+    async fn store(context: &HostContext<'_>, host: &str) -> Result<Self, String> {
+        let HostContext { kubernetes, now, .. } = *context;
+        let key = context.key.beside(host);
+        let words = |error: kubernetes::Error| error.to_string();
+        let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
+        let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
+        let machine = machine.ok_or_else(|| format!("the MaasMachine {host} is being deleted"))?;
+        let sent = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+        let machine =
+            kubernetes::patch(kubernetes, &key, &Guard::of(&machine), note(Some(sent))).await.map_err(words)?;
+        Ok(Self { key, machine })
+    }
+
+    /// No request is in flight. If this write is lost, and after a success, the annotation merely expires.
+    async fn forget(self, context: &HostContext<'_>) {
+        let guard = Guard::of(&self.machine);
+        let _ = kubernetes::patch::<MaasMachine>(context.kubernetes, &self.key, &guard, note(None)).await;
+    }
+}
+
+fn note(sent: Option<String>) -> Value {
+    json!({ "metadata": { "annotations": { ASKED_ANNOTATION: sent } } })
 }

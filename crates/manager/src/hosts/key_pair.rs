@@ -10,11 +10,12 @@ use capmaas_core::hosts::observed::Pair;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use lxd_client::Fingerprint;
+use lxd_initializer::issued::{self, Names, OF_CLUSTER, SCHEME};
+use lxd_initializer::registering;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, PublicKeyData as _, SanType,
 };
 use secrecy::{ExposeSecret as _, SecretString};
-use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{PAIR_LABEL, PAIR_OF};
@@ -26,8 +27,6 @@ const KEY: &str = "tls.key";
 const VALID_YEARS: i16 = 10;
 /// A common name has at most 64 characters.
 const LONGEST: usize = 64;
-/// Begins the alternative name in our certificates.
-const SCHEME: &str = "capmaas://";
 
 /// For whom a certificate was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub(super) enum MadeFor {
 
 /// The common name in the certificates of a cluster. Agents recognize the predecessor of a certificate by it.
 fn common_name(object: &MaasCluster) -> String {
-    let name = format!("capmaas@{}", object.name_any());
+    let name = format!("{OF_CLUSTER}{}", object.name_any());
     name.chars().take(LONGEST).collect()
 }
 
@@ -52,18 +51,10 @@ fn identifier(object: &MaasCluster) -> String {
 
 /// For whom a certificate was made, by the names in it.
 pub(super) fn made_for(pem: &str, object: &MaasCluster) -> MadeFor {
-    let Ok(der) = lxd_client::certificate_der(pem) else { return MadeFor::Another };
-    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return MadeFor::Another };
-    let alternatives = certificate.subject_alternative_name().ok().flatten();
-    let ours = alternatives.iter().flat_map(|names| &names.value.general_names).find_map(|name| match name {
-        GeneralName::URI(uri) if uri.starts_with(SCHEME) => Some(*uri),
-        _ => None,
-    });
-    let mut common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
-    match ours {
-        Some(whom) if whom == identifier(object) => MadeFor::ThisCluster,
-        None if common.next() == Some(common_name(object).as_str()) => MadeFor::Namesake,
-        Some(_) | None => MadeFor::Another,
+    match issued::names(pem).unwrap_or_default() {
+        Names { cluster: Some(whom), .. } if whom == identifier(object) => MadeFor::ThisCluster,
+        Names { cluster: None, common: Some(name) } if name == common_name(object) => MadeFor::Namesake,
+        _ => MadeFor::Another,
     }
 }
 
@@ -103,15 +94,13 @@ fn public(secret: &SecretValues) -> Option<Pair> {
 }
 
 /// The whole pair, to be sent to MAAS.
-pub(super) async fn whole(
-    kubernetes: &dyn Kubernetes,
-    home: &str,
-    key: &Key,
-) -> Result<(String, SecretString), String> {
+pub(super) async fn whole(kubernetes: &dyn Kubernetes, home: &str, key: &Key) -> Result<registering::KeyPair, String> {
     let place = place(home, key);
     let secret = kubernetes.secret(&place).await.map_err(|error| error.to_string())?;
     let secret = secret.ok_or_else(|| format!("the Secret {place} is gone"))?;
-    halves(&secret).ok_or_else(|| format!("the Secret {place} contains no certificate with its key"))
+    let (certificate, key) =
+        halves(&secret).ok_or_else(|| format!("the Secret {place} contains no certificate with its key"))?;
+    Ok(registering::KeyPair { certificate, key })
 }
 
 fn halves(secret: &SecretValues) -> Option<(String, SecretString)> {

@@ -1,5 +1,6 @@
 //! All reads about the hosts of one cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capmaas_api::names::{CONTROL_PLANE_LABEL, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION};
@@ -13,7 +14,7 @@ use capmaas_core::machine::Journal;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use lxd_client::Fingerprint;
+use lxd_initializer::registering::{self, Claim, Wanted};
 use maas_client::Client;
 
 use super::key_pair::MadeFor;
@@ -168,7 +169,7 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
                 stamped: false,
                 place: Lookup::Unknown("MAAS was not queried".into()),
                 vm_host: Lookup::Unknown("MAAS was not queried".into()),
-                asked: annotations.get(ASKED_ANNOTATION).and_then(|text| text.parse().ok()),
+                asked: asked(annotations),
             }),
             _ if !control_plane => {}
             _ if held => awaited.push(format!("machine {name} is paused")),
@@ -178,6 +179,15 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
     hosts.sort_by(|a, b| a.name.cmp(&b.name));
     awaited.sort();
     (hosts, awaited)
+}
+
+/// When the registration of a machine was last sent. A time that cannot be read may be any (S1).
+fn asked(annotations: &BTreeMap<String, String>) -> Lookup<Timestamp> {
+    let Some(text) = annotations.get(ASKED_ANNOTATION) else { return Lookup::Absent };
+    match text.parse() {
+        Ok(sent) => Lookup::Found(sent),
+        Err(_) => Lookup::Unknown(format!("the annotation {ASKED_ANNOTATION} is no time; remove it")),
+    }
 }
 
 /// Only of our machines, and only of those whose Nodes have reported: before that, MAAS has nothing relevant.
@@ -203,13 +213,12 @@ async fn observe_vm_hosts(
             Ok(all) => vm_host(context, all, &host.machine, (node, report), pair)
                 .await
                 .unwrap_or_else(|error| Lookup::Unknown(error.to_string())),
-            Err(why) => Lookup::Unknown(format!("the VM hosts of MAAS cannot be read: {why}")),
+            Err(why) => Lookup::Unknown(why.clone()),
         };
     }
 }
 
-/// The VM host of a machine: the one that MAAS shows on the machine, else one with the node's name and our certificate
-/// that MAAS has not matched yet or has matched wrongly.
+/// The VM host of a machine.
 async fn vm_host(
     context: &HostContext<'_>,
     all: &[maas_client::VmHost],
@@ -217,46 +226,22 @@ async fn vm_host(
     (node, report): (&Node, &Report),
     pair: &Lookup<Pair>,
 ) -> Result<Lookup<VmHost>, maas_client::Error> {
-    let client = &context.identity.client;
-    let of_machine =
-        |host: &&maas_client::VmHost| host.host.as_ref().is_some_and(|reference| reference.system_id == machine);
-    let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
-    candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_ref() == Some(&node.name)));
-    for candidate in candidates {
-        let parameters = client.vm_hosts().parameters(candidate.id).await?;
-        let certificate = parameters.certificate.clone().unwrap_or_default();
-        let print = Fingerprint::of_pem(&certificate).ok().map(|print| print.to_string());
-        let ours = match key_pair::made_for(&certificate, context.object) {
-            MadeFor::ThisCluster => true,
-            // A cluster of this name; that it is this one is proven by the stamp on the machine, or by our private key.
-            MadeFor::Namesake => {
-                let held = matches!(pair, Lookup::Found(pair) if Some(&pair.fingerprint) == print.as_ref());
-                of_machine(&candidate) || held
-            }
-            MadeFor::Another => false,
-        };
-        // A VM host of the same name on another machine is left alone.
-        if !of_machine(&candidate) && !ours {
-            continue;
+    let is_ours = |claim: &Claim<'_>| match key_pair::made_for(claim.certificate, context.object) {
+        MadeFor::ThisCluster => true,
+        // A cluster of this name; that it is this one is proven by the stamp on the machine, or by our private key.
+        MadeFor::Namesake => {
+            let held = matches!(pair, Lookup::Found(pair) if Some(pair.fingerprint.as_str()) == claim.fingerprint);
+            claim.on_machine || held
         }
-        return Ok(Lookup::Found(VmHost {
-            id: candidate.id,
-            name: candidate.name.clone().unwrap_or_default(),
-            machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-            address: parameters.url(),
-            project: parameters.project.unwrap_or_default(),
-            certificate: print,
-            ours,
-            reached: candidate.is_reached(),
-            measured: candidate.is_measured(),
-            place: Place {
-                zone: candidate.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
-                pool: candidate.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
-            },
-            strangers: strangers(client, candidate.id, report.instances.as_deref()).await?,
-        }));
-    }
-    Ok(Lookup::Absent)
+        MadeFor::Another => false,
+    };
+    let instances = match &report.instances {
+        Some(instances) => Lookup::Found(instances.clone()),
+        None => Lookup::Unknown("the agent cannot list the instances of its project".into()),
+    };
+    let project = report.project.as_deref().unwrap_or_default();
+    let wanted = Wanted { machine, node: &node.name, project, instances };
+    registering::find(&context.identity.client, all, &wanted, &is_ours).await
 }
 
 /// Instances in the project that MAAS does not know as VMs of this host (S12).
@@ -274,6 +259,15 @@ pub(crate) async fn strangers(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s01_a_time_of_a_registration_that_cannot_be_read_is_not_known() {
+        let with = |text: &str| BTreeMap::from([(ASKED_ANNOTATION.to_owned(), text.to_owned())]);
+        let time = "2026-11-15T12:00:00Z";
+        assert_eq!(asked(&with(time)), Lookup::Found(time.parse().unwrap()));
+        assert_eq!(asked(&BTreeMap::new()), Lookup::Absent);
+        assert!(matches!(asked(&with("yesterday")), Lookup::Unknown(why) if why.contains(ASKED_ANNOTATION)));
+    }
 
     #[test]
     fn vms_and_machines_that_are_going_do_not_become_hosts() {
