@@ -22,7 +22,9 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A condition of an object.
+/// A condition of an object. Those of Cluster API's v1beta2 are in a place of their own where only v1beta1 is served.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+    let all = ["/status/conditions", "/status/v1beta2/conditions"];
+    let all = all.into_iter().filter_map(|pointer| object.pointer(pointer)?.as_array()).flatten();
+    all.into_iter().find(|condition| condition["type"] == kind)
 }

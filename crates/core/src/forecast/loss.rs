@@ -74,8 +74,20 @@ pub struct HealthCheck {
     pub cluster: String,
     /// The names of the machines that it checks.
     pub machines: BTreeSet<String>,
+    /// With fewer unhealthy machines than this it does nothing.
+    pub least_unhealthy: usize,
     /// With more unhealthy machines than this it does nothing.
     pub most_unhealthy: Option<usize>,
+}
+
+impl HealthCheck {
+    /// The bound that keeps it from doing anything about so many unhealthy machines.
+    fn idle(&self, unhealthy: usize) -> Option<String> {
+        if unhealthy < self.least_unhealthy {
+            return Some(format!("fewer than {}", self.least_unhealthy));
+        }
+        self.most_unhealthy.filter(|most| unhealthy > *most).map(|most| format!("more than {most}"))
+    }
 }
 
 /// What happens to a cluster.
@@ -193,12 +205,10 @@ fn fate(cluster: &str, control_plane: &Toll, workers: &Toll, checks: &[HealthChe
         let Some(first) = looked_after.first() else {
             return Fate::NeedsPerson { why: format!("no MachineHealthCheck covers {name}") };
         };
-        let unhealthy = |check: &HealthCheck| down.iter().filter(|it| check.machines.contains(**it)).count();
-        if looked_after.iter().all(|check| check.most_unhealthy.is_some_and(|most| unhealthy(check) > most)) {
-            let (name, most) = (&first.name, first.most_unhealthy.unwrap_or_default());
-            let why = format!(
-                "the MachineHealthCheck {name} does nothing while more than {most} of its machines are unhealthy"
-            );
+        let idle = |check: &HealthCheck| check.idle(down.iter().filter(|it| check.machines.contains(**it)).count());
+        if let (true, Some(bound)) = (looked_after.iter().all(|check| idle(check).is_some()), idle(first)) {
+            let name = &first.name;
+            let why = format!("the MachineHealthCheck {name} does nothing while {bound} of its machines are unhealthy");
             return Fate::NeedsPerson { why };
         }
     }

@@ -261,7 +261,7 @@ fn running() -> (Inventory, Vec<Group>) {
 
 fn check(machines: &[&str], most_unhealthy: Option<usize>) -> HealthCheck {
     let machines = machines.iter().map(|id| format!("on-{id}")).collect();
-    HealthCheck { name: "mhc".into(), cluster: "default/c1".into(), machines, most_unhealthy }
+    HealthCheck { name: "mhc".into(), cluster: "default/c1".into(), machines, least_unhealthy: 0, most_unhealthy }
 }
 
 #[test]
@@ -333,6 +333,9 @@ fn a_cluster_recovers_only_if_somebody_replaces_its_machines_and_there_is_room()
     };
     assert_eq!(why(&[check(&["vm3"], None)]), "no MachineHealthCheck covers on-vm2");
     assert!(why(&[check(&["vm2", "vm3"], Some(1))]).contains("more than 1 of its machines"));
+    let ranged = |least| [HealthCheck { least_unhealthy: least, ..check(&["vm2", "vm3"], Some(2)) }];
+    assert!(why(&ranged(3)).contains("fewer than 3 of its machines"));
+    assert_eq!(fate(&all, &ranged(2)), Fate::Recovers);
     let every = [check(&["vm2", "vm3"], None)];
     assert_eq!(fate(&all, &every), Fate::Recovers);
     all.hosts[0].free.cores = 2;

@@ -254,6 +254,8 @@ impl Known<'_> {
                 .map(|path| format!("{path}{field}"));
             first(object, &paths.each_ref().map(String::as_str)).cloned()
         };
+        let surge = strategy("maxSurge").map_or(1, |it| amount(&it, replicas, true));
+        let unavailable = strategy("maxUnavailable").map_or(0, |it| amount(&it, replicas, false));
         let members: Vec<&Value> = self.machines.iter().copied().filter(|it| label(it, of) == Some(name)).collect();
         let version = self.follows(object).unwrap_or(text(object, "/spec/template/spec/version"));
         let kind = first(object, &["/spec/rollout/strategy/type", "/spec/strategy/type"]).and_then(Value::as_str);
@@ -267,8 +269,9 @@ impl Known<'_> {
                 .filter(|zone| !zone.is_empty())
                 .map(str::to_owned),
             failure_domains: Vec::new(),
-            surge: strategy("maxSurge").map_or(1, |it| amount(&it, replicas, true)),
-            unavailable: strategy("maxUnavailable").map_or(0, |it| amount(&it, replicas, false)),
+            surge,
+            // As Cluster API resolves it: with both at zero nothing could ever be replaced.
+            unavailable: if surge == 0 { unavailable.max(1) } else { unavailable },
             rolls: of == DEPLOYMENT_LABEL && kind != Some("OnDelete"),
             members: self.members(&members, template, version, |machine| self.is_replaced(object, machine)),
         }
@@ -388,12 +391,25 @@ fn health_check(objects: &Objects, check: &Value) -> HealthCheck {
     let machines: BTreeSet<String> =
         objects.of("Machine").filter(fits).map(|it| text(it, "/metadata/name").to_owned()).collect();
     let most = first(check, &["/spec/remediation/triggerIf/unhealthyLessThanOrEqualTo", "/spec/maxUnhealthy"]);
+    let most = most.map(|most| amount(most, machines.len(), false));
+    // Where there is a range, Cluster API ignores the other.
+    let range = first(check, &["/spec/remediation/triggerIf/unhealthyInRange", "/spec/unhealthyRange"]);
+    let (least_unhealthy, most_unhealthy) = range.map_or((0, most), bounds);
     HealthCheck {
         name: text(check, "/metadata/name").to_owned(),
         cluster: format!("{namespace}/{cluster}"),
-        most_unhealthy: most.map(|most| amount(most, machines.len(), false)),
+        least_unhealthy,
+        most_unhealthy,
         machines,
     }
+}
+
+/// The bounds of a range such as "[1-3]". With one that cannot be read, Cluster API replaces nothing.
+fn bounds(range: &Value) -> (usize, Option<usize>) {
+    let text = range.as_str().and_then(|text| text.strip_prefix('[')?.strip_suffix(']'));
+    let bounds = text.and_then(|text| text.split_once('-'));
+    let read = bounds.and_then(|(least, most)| Some((least.parse().ok()?, Some(most.parse().ok()?))));
+    read.unwrap_or((0, Some(0)))
 }
 
 /// Whether a machine matches one expression of a label selector. An unknown expression does not match.

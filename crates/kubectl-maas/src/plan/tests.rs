@@ -148,6 +148,22 @@ fn what_runs_already_is_not_planned_again() {
 }
 
 #[test]
+fn a_range_of_a_health_check_outweighs_its_limit() {
+    let bounds = |range: &str, v1beta2: bool| {
+        let objects = changed(&running(), |object| match (object["kind"] == "MachineHealthCheck", v1beta2) {
+            (true, true) => object["spec"]["remediation"]["triggerIf"]["unhealthyInRange"] = json!(range),
+            (true, false) => object["spec"]["unhealthyRange"] = json!(range),
+            (false, _) => {}
+        });
+        let check = desired(&objects).checks.remove(0);
+        (check.least_unhealthy, check.most_unhealthy)
+    };
+    assert_eq!(bounds("[2-3]", true), (2, Some(3)));
+    assert_eq!(bounds("[0-1]", false), (0, Some(1)));
+    assert_eq!(bounds("[3", false), (0, Some(0)), "nothing is replaced then");
+}
+
+#[test]
 fn a_new_template_or_version_rolls_a_group_out() {
     let answer = asked(&running(), &Question { upgrade: true, ..Question::default() });
     let deleted = answer.forecast.steps.iter().filter(|step| matches!(step.action, Action::Delete { .. })).count();

@@ -3,8 +3,9 @@
 
 use serde_json::json;
 
-use super::tests::{changed, manifests, running};
+use super::tests::{changed, inventory, manifests, running};
 use super::*;
+use capmaas_core::forecast::Action;
 
 /// The objects with this change to those of a kind, or to the one of a name.
 fn with(objects: &Objects, kind: &str, change: impl Fn(&mut serde_json::Value)) -> Objects {
@@ -150,12 +151,29 @@ fn machines_of_a_rollout_that_is_under_way_are_replaced() {
         desired(&Objects::parse(&documents.join("\n---\n"), "default").unwrap()).groups[1].members[0].outdated
     };
     assert!(replaced("old") && !replaced("new"));
-    let told = changed(&live("v1beta2"), |object| {
-        if object["kind"] == "Machine" {
-            object["status"] = json!({"conditions": [{"type": "UpToDate", "status": "False"}]});
-        }
+    let conditions = json!({"conditions": [{"type": "UpToDate", "status": "False"}]});
+    for (version, status) in [("v1beta2", conditions.clone()), ("v1beta1", json!({"v1beta2": conditions}))] {
+        let told = changed(&live(version), |object| {
+            if object["kind"] == "Machine" {
+                object["status"] = status.clone();
+            }
+        });
+        assert!(desired(&told).groups.iter().flat_map(|group| &group.members).all(|member| member.outdated));
+    }
+}
+
+#[test]
+fn a_strategy_that_would_replace_nothing_replaces_one_after_another_as_in_cluster_api() {
+    let strategy = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}});
+    let live = changed(&live("v1beta1"), |object| match object["kind"].as_str() {
+        Some("MachineDeployment") => object["spec"]["strategy"] = strategy.clone(),
+        Some("Machine") => object["status"] = json!({"conditions": [{"type": "UpToDate", "status": "False"}]}),
+        _ => {}
     });
-    assert!(desired(&told).groups.iter().flat_map(|group| &group.members).all(|member| member.outdated));
+    let workers = &desired(&live).groups[1];
+    assert_eq!((workers.surge, workers.unavailable), (0, 1));
+    let forecast = capmaas_core::forecast::forecast(&inventory(), &[workers.clone()], jiff::Timestamp::UNIX_EPOCH);
+    assert!(forecast.steps.iter().any(|step| matches!(step.action, Action::Delete { .. })), "{:?}", forecast.steps);
 }
 
 #[test]
