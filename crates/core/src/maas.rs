@@ -167,7 +167,7 @@ pub struct Machine {
     pub zone: String,
     /// MAAS protects it from release.
     pub locked: bool,
-    /// A tag marks it for maintenance.
+    /// A tag marks it, or the VM host on it, for maintenance. Whether a VM host is tagged is read only where that matters.
     pub in_maintenance: bool,
     /// Swap is off already.
     pub swap_off: bool,
@@ -183,6 +183,13 @@ pub struct Machine {
 impl Machine {
     pub fn is_vm(&self) -> bool {
         self.vm_host.is_some()
+    }
+
+    /// Its state, for people; of one that failed, with MAAS's reason.
+    pub fn state_shown(&self) -> String {
+        let why = Some(&self.last_message).filter(|why| self.state.is_failed() && !why.is_empty());
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("{} in MAAS{why}", self.state_name)
     }
 
     /// The last message of MAAS is what the machine itself reported after its deployment: cloud-init has failed.

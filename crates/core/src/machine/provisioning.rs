@@ -385,8 +385,8 @@ fn listed(failed: &[Failure]) -> String {
 
 /// A machine in an unexpected state is left alone (S8).
 pub(super) fn unplanned(metal: &maas::Machine) -> Step {
-    let message =
-        format!("{} is {} in MAAS; it is left alone, bring it back or delete the Machine", metal.id, metal.state_name);
+    let shown = metal.state_shown();
+    let message = format!("{} is {shown}; it is left alone, bring it back or delete the Machine", metal.id);
     left_alone(reasons::MACHINE_STATE_UNDEFINED, message)
 }
 

@@ -218,10 +218,8 @@ impl Releasing<'_> {
     fn release(mut self, metal: &maas::Machine) -> Step {
         let id = &metal.id;
         if !metal.state.is_releasable() {
-            let message = format!(
-                "{id} is {} in MAAS, which cannot be released; bring it to Ready or Deployed",
-                metal.state_name
-            );
+            let shown = metal.state_shown();
+            let message = format!("{id} is {shown}, which cannot be released; bring it to Ready or Deployed");
             return kept(reasons::MACHINE_STATE_UNDEFINED, message);
         }
         if metal.locked {
@@ -246,7 +244,7 @@ impl Releasing<'_> {
         }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
         let (reason, message) = if failed {
-            (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {} in MAAS; the release is retried", metal.state_name))
+            (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {}; the release is retried", metal.state_shown()))
         } else {
             (reasons::MACHINE_RELEASING, format!("{id} is being released"))
         };

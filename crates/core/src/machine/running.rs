@@ -2,7 +2,7 @@
 
 use capmaas_api::names::MAINTENANCE_ANNOTATION;
 use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
-use capmaas_api::{Severity, reasons};
+use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
 use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unseen};
@@ -156,9 +156,16 @@ impl Provisioning<'_> {
         self.observed.is_control_plane() && cluster.is_some_and(|cluster| cluster.spec.control_plane_ref.is_none())
     }
 
-    /// A control plane machine polls until its address is in DNS; others wait for changes.
+    /// A control plane machine polls until its address is in DNS, with growing pauses: there may be none to publish. Others wait for
+    /// changes.
     fn dns_wait(&self) -> Requeue {
-        let pending = self.observed.is_control_plane() && self.observed.in_dns == Lookup::Found(false);
-        if pending { after(10) } else { Requeue::OnChange }
+        if !self.observed.is_control_plane() || self.observed.in_dns != Lookup::Found(false) {
+            return Requeue::OnChange;
+        }
+        let status = self.observed.object.status.as_ref();
+        let said = status.and_then(|status| status.conditions.condition(conditions::DNS_ATTACHED));
+        let said = said.filter(|said| said.status == ConditionStatus::False);
+        let since = said.and_then(|said| said.last_transition_time.as_ref()).map_or(self.now, |time| time.0);
+        after(self.now.duration_since(since).as_secs().clamp(10, 300).unsigned_abs())
     }
 }

@@ -4,12 +4,13 @@ use capmaas_core::hosts::bridge::{Interface, Network};
 use capmaas_core::maas;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{STAMP, STAMPED_FOR};
+use capmaas_core::placement::MAINTENANCE_TAG;
 use maas_client::PowerState;
 
 use super::addresses::linked_addresses;
 
 /// Tags of machines under maintenance; the second is the Go provider's.
-const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"];
+const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", MAINTENANCE_TAG];
 
 /// Converts a MAAS machine to the facts that the decision needs.
 pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {

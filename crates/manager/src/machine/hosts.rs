@@ -6,7 +6,7 @@ use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
 use capmaas_core::maas::Power;
 use capmaas_core::machine::{Journal, Observed, ObservedHost};
-use capmaas_core::placement::{Demand, Placement, is_closing};
+use capmaas_core::placement::{Demand, MAINTENANCE_TAG, Placement, is_closing};
 use maas_client::{Client, PowerState, VmHost};
 
 use super::Context;
@@ -102,4 +102,17 @@ pub(super) async fn health(client: &Client, id: i64) -> Lookup<ObservedHost> {
     let others_known = Lookup::Unknown("not read".to_owned());
     let usable = Err("a VM on it does not answer".to_owned());
     Lookup::Found(ObservedHost { usable, project: None, others_known, power })
+}
+
+/// Whether the VM host on a machine is tagged for maintenance (S20). That the machine itself is tagged is in MAAS's answer about it.
+pub(super) async fn is_in_maintenance(client: &Client, machine: &str) -> maas_client::Result<bool> {
+    match client.vm_hosts().list().await {
+        Ok(hosts) => Ok(hosts.iter().any(|host| {
+            host.host.as_ref().is_some_and(|of| of.system_id == machine)
+                && host.tags.iter().any(|tag| tag == MAINTENANCE_TAG)
+        })),
+        // This user is shown no VM hosts; others tag its machines.
+        Err(error) if error.status() == Some(403) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -315,6 +315,15 @@ async fn observe_machine(
     {
         observed.power = Some(power(identity, &metal.id).await);
     }
+    if let (Lookup::Found(metal), Some(Power::Off)) = (&mut observed.in_journal, observed.power)
+        && metal.state == State::Deployed
+    {
+        match super::hosts::is_in_maintenance(&identity.client, &metal.id).await {
+            Ok(tagged) => metal.in_maintenance |= tagged,
+            // It stays as it is until that is known.
+            Err(_) => observed.power = Some(Power::Unknown),
+        }
+    }
     for id in &journal.surplus {
         let seen = match identity.machines.read(id).await {
             Ok(machine) => Lookup::Found(metal(&machine)),

@@ -98,6 +98,41 @@ async fn s20_power_that_only_the_silent_node_tells_of_comes_back() {
 }
 
 #[tokio::test]
+async fn s20_a_machine_stays_off_whose_vm_host_is_tagged_for_maintenance() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    stage.until_ready(&["m"]).await;
+    let id = system_id(&stage, "bm01");
+    stage.arrange(json!([
+        {"lxd": {"address": "10.0.0.11:8443", "cores": 4, "memory": 8192, "host": "bm01"}},
+        {"vm_host": {"name": "bm01", "power_address": "10.0.0.11:8443", "project": "maas"}},
+    ]));
+    let tag = |tags: &[&str]| {
+        stage.maas.control().with_model(|model| {
+            let host = model.db.vm_hosts.values_mut().find(|host| host.host.as_ref() == Some(&id)).unwrap();
+            host.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+        });
+    };
+    let turned_on = || stage.mutations().iter().filter(|kind| *kind == "machine.power_on").count();
+    tag(&["maas-lxd-host-maintenance"]);
+    stage.maas.control().with_model(|model| model.lose_power(&id));
+    let silent = json!([{ "type": "NodeReady", "status": "Unknown", "lastTransitionTime": "2026-11-15T12:00:00Z" }]);
+    let silent = json!({ "nodeRef": { "name": "bm01" }, "conditions": silent });
+    stage.port.set_status("Machine", &Key::new("default", "m"), silent).unwrap();
+    stage.pass("m").await;
+    assert_eq!((turned_on(), stage.reason("m", "MachineDeployed")), (0, "MachinePoweredOff".into()));
+    tag(&[]);
+    stage.fault(json!({ "match": { "kind": "vm-hosts.read" }, "do": "status", "status": 500, "times": 0 }));
+    stage.advance(300);
+    stage.pass("m").await;
+    assert_eq!(turned_on(), 0, "nobody knows whether it is tagged");
+    stage.maas.control().remove_fault(None);
+    stage.advance(300);
+    stage.pass("m").await;
+    assert_eq!(turned_on(), 1);
+}
+
+#[tokio::test]
 async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_person_has_mended_it() {
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({}));

@@ -100,6 +100,24 @@ fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
 }
 
 #[test]
+fn a_control_plane_machine_polls_the_more_rarely_the_longer_its_address_is_not_in_dns() {
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
+    let labels = BTreeMap::from([(CONTROL_PLANE_LABEL.to_owned(), String::new())]);
+    observed.object.metadata.labels = Some(labels);
+    let mut after = |in_dns: bool, seconds: i64| {
+        observed.in_dns = Lookup::Found(in_dns);
+        let plan = decide(&observed, later(seconds));
+        observed.object.status = plan.status.or(observed.object.status.take());
+        plan.requeue
+    };
+    let pauses = [0, 10, 30, 100, 299, 5000].map(|seconds| after(false, seconds));
+    let expected = [10, 10, 30, 100, 299, 300].map(|seconds| Requeue::After(Duration::from_secs(seconds)));
+    assert_eq!(pauses, expected);
+    assert_eq!(after(true, 5300), Requeue::OnChange);
+    assert_eq!(after(false, 9000), Requeue::After(Duration::from_secs(10)), "it has just left");
+}
+
+#[test]
 fn s20_a_machine_whose_node_fell_silent_is_turned_on_although_maas_has_not_noticed() {
     let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     let asks = |observed: &Observed| asks_power(observed, &with_machine(), &metal(State::Deployed), now());

@@ -1,5 +1,7 @@
 //! All 23 states, and the unknown one, in every phase.
 
+use capmaas_api::Conditions as _;
+
 use super::super::*;
 use super::fixture::*;
 use crate::plan::Finalizer;
@@ -104,4 +106,24 @@ fn go01_a_live_node_that_an_operator_breaks_tests_or_rescues_is_left_alone() {
         assert_eq!((effect(&plan), reason(&plan)), ("", "MachineStateUndefined"), "{state:?}");
         assert_eq!(plan.patch.journal, None);
     }
+}
+
+#[test]
+fn what_maas_says_of_a_failure_is_told_and_what_it_says_otherwise_is_not() {
+    let message = |observed: Observed| {
+        let status = decide(&observed, now()).status.unwrap();
+        status.conditions.condition("MachineDeployed").unwrap().message.clone().unwrap_or_default()
+    };
+    let mut told = 0;
+    for state in State::ALL {
+        let running = fresh().with_journal(&with_machine()).provisioned();
+        for observed in [running.clone(), running.deleting()] {
+            let said =
+                message(observed.seeing(maas::Machine { last_message: "disk 7 is dead".into(), ..metal(state) }));
+            let about_it = said.contains(&format!("{state:?} in MAAS"));
+            assert_eq!(said.contains("disk 7 is dead"), about_it && state.is_failed(), "{state:?}: {said}");
+            told += usize::from(about_it && state.is_failed());
+        }
+    }
+    assert!(told >= 12, "{told}");
 }
