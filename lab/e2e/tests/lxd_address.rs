@@ -104,7 +104,9 @@ async fn an_endpoint_of_the_user_holds_for_vms_too() {
     scene.wait_running(&plan, &expected).await.unwrap();
     scene.objects(&plan, "Cluster").unwrap().delete("c1").await.unwrap();
     scene.wait_gone(&plan).await.unwrap();
-    assert_eq!(scene.maas.records().into_keys().collect::<Vec<_>>(), [host]);
+    // MAAS itself deletes a name with the last machine that it resolves to; the record of a user is never touched by us.
+    let dns = scene.maas.mutations().into_iter().filter(|entry| entry.kind.starts_with("dnsresource")).count();
+    assert_eq!(dns, 0);
     assert!(scene.maas.instances().is_empty(), "{:?}", scene.maas.instances());
     scene.stop().await;
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::ensure;
 use capmaas_e2e::browser::Browser;
@@ -13,11 +14,14 @@ use capmaas_e2e::lxd_hosts::vm;
 use capmaas_e2e::maas::{MachineFacts, ZONES};
 use capmaas_e2e::page::Page;
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{eventually, install_crds};
+use capmaas_e2e::{eventually, eventually_within, install_crds};
 use capmaas_testbed::{CapiVersion, Testbed};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
+
+/// Longer than a request whose answer was lost is waited for (S2).
+const READY: Duration = Duration::from_secs(240);
 
 /// Keys in WebDriver's encoding.
 const ENTER: &str = "\u{E007}";
@@ -77,7 +81,7 @@ async fn the_page_shows_what_kubernetes_and_maas_say_and_the_plan_came_true() {
 
     scene.testbed.apply_objects(objects).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
-    shows_ready(&browser, "5 of 5 ready").await;
+    shows_ready(&scene, &browser, "5 of 5 ready").await;
     shows_the_machines(&scene, &plan, &browser).await;
     came_true(&scene, &planned);
     let (folder, _kept) = pictures();
@@ -112,9 +116,13 @@ async fn answer(scene: &Scene, arguments: &[&str]) -> Value {
     serde_json::from_str(&scene.plugin(&[arguments, &["--json"]].concat()).await.unwrap()).unwrap()
 }
 
-async fn shows_ready(browser: &Browser, count: &str) {
-    let script = format!("return document.querySelector('.count')?.textContent === '{count}'");
-    browser.until(count, &script).await.unwrap();
+async fn shows_ready(scene: &Scene, browser: &Browser, count: &str) {
+    let shown = eventually_within(READY, count, || async {
+        let shown = browser.run("return document.querySelector('.count')?.textContent").await?;
+        ensure!(shown == count, "the page shows {shown}");
+        Ok(())
+    });
+    scene.explain(shown.await).await.unwrap();
 }
 
 /// Every MaasMachine has its tile, in its zone, on its host, with its state.
@@ -195,7 +203,7 @@ async fn shows_what_machines_wait_for(scene: &Scene, plan: &ClusterPlan, browser
     let larger = answer(scene, &["plan", "--scale", &format!("{name}=14")]).await;
     assert_eq!((&larger["fits"], &larger["missing"][0]["count"]), (&json!(false), &json!(2)), "{larger:#}");
     scene.objects(plan, "MachineDeployment").unwrap().merge(name, json!({"spec": {"replicas": 14}})).await.unwrap();
-    shows_ready(browser, "15 of 17 ready").await;
+    shows_ready(scene, browser, "15 of 17 ready").await;
     let script = "return [...document.querySelectorAll('.waits li')].map(it => [it.querySelector('button').dataset.machine, \
                   it.querySelector('span').textContent].join(' ')).sort()";
     eventually("what machines wait for", || async {
@@ -222,7 +230,7 @@ async fn shows_what_machines_wait_for(scene: &Scene, plan: &ClusterPlan, browser
     scene.objects(plan, "MachineDeployment").unwrap().merge(name, json!({"spec": {"replicas": 12}})).await.unwrap();
     browser.until("its end", &says("there is no such MaasMachine")).await.unwrap();
     browser.press(ESCAPE).await.unwrap();
-    shows_ready(browser, "15 of 15 ready").await;
+    shows_ready(scene, browser, "15 of 15 ready").await;
 }
 
 async fn shows_hosts_and_metal(scene: &Scene, browser: &Browser, folder: &Path) {
