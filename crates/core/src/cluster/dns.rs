@@ -211,10 +211,10 @@ impl Step {
         }
     }
 
-    /// Nothing could be read: what was known stays.
+    /// Nothing could be read: what was known stays. That the name is waited for is no knowledge about the record.
     fn silent(mut self, observed: &Observed, reason: &'static str, why: &str) -> Self {
-        let ever_said = observed.object.status.conditions.condition(conditions::LOAD_BALANCER_READY).is_some();
-        if !ever_said {
+        let told = observed.object.status.conditions.condition(conditions::LOAD_BALANCER_READY);
+        if told.is_none_or(|told| told.reason.as_deref() == Some(reasons::WAIT_FOR_DNS_NAME)) {
             self.verdict =
                 Some(Verdict::new(conditions::LOAD_BALANCER_READY, ConditionStatus::Undetermined, reason, why));
         }

@@ -251,9 +251,14 @@ fn try_out(observed: &Observed, step: Step, draft: Draft<'_>, why: &str, now: Ti
     }
 }
 
-fn wait(mut draft: Draft<'_>, reason: &'static str, message: String, requeue: Requeue, now: Timestamp) -> Plan {
+/// Reports what the deletion waits for.
+pub(super) fn tell(draft: &mut Draft<'_>, reason: &'static str, message: String) {
     draft.say(Verdict::new(conditions::DELETING, ConditionStatus::True, reason, message.clone()));
-    draft.say(Verdict::fault(conditions::READY, Severity::Info, reasons::DELETING, message.clone()));
+    draft.say(Verdict::fault(conditions::READY, Severity::Info, reasons::DELETING, message));
+}
+
+fn wait(mut draft: Draft<'_>, reason: &'static str, message: String, requeue: Requeue, now: Timestamp) -> Plan {
+    tell(&mut draft, reason, message.clone());
     let mut plan = Plan::nothing(requeue, message);
     plan.status = draft.finish(now);
     plan

@@ -72,7 +72,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     }
 }
 
-fn unreadable(observed: &Observed) -> Option<String> {
+pub(super) fn unreadable(observed: &Observed) -> Option<String> {
     let object = &observed.object;
     let parts: Vec<&str> =
         object.spec.unreadable.iter().chain(&object.journal.unreadable).map(String::as_str).collect();
@@ -205,7 +205,7 @@ fn record_seen_or_never_made(observed: &Observed, journal: &Journal) -> bool {
     }
 }
 
-fn credentials(observed: &Observed) -> Verdict {
+pub(super) fn credentials(observed: &Observed) -> Verdict {
     match &observed.identity {
         Ok(known) => match known.standing.problem(&known.name) {
             None => Verdict::new(
@@ -248,7 +248,7 @@ fn nameless(observed: &Observed) -> Verdict {
     }
 }
 
-fn any_up(observed: &Observed) -> bool {
+pub(super) fn any_up(observed: &Observed) -> bool {
     matches!(&observed.machines, Lookup::Found(machines)
         if machines.iter().any(|machine| machine.control_plane && is_up(machine)))
 }

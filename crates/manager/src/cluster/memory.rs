@@ -9,6 +9,7 @@ use std::time::Duration;
 use capmaas_core::backoff::{Request, Trouble};
 use capmaas_core::cluster::plan::Effect;
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::clock::is_recent;
@@ -43,6 +44,7 @@ struct State {
     probes: HashMap<Key, Timestamp>,
     zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
     shown: HashMap<Key, BTreeMap<String, Shown>>,
+    outdated: HashMap<Key, Instant>,
 }
 
 /// What MAAS showed about a machine.
@@ -81,6 +83,7 @@ impl Memory {
         state.failures.remove(key);
         state.probes.remove(key);
         state.shown.remove(key);
+        state.outdated.remove(key);
     }
 
     /// The effects that failed and have to wait: each of them, because another one that works proves nothing about it (S26).
@@ -114,6 +117,15 @@ impl Memory {
 
     pub(super) fn keep_shown(&self, key: &Key, shown: BTreeMap<String, Shown>) {
         self.state().shown.insert(key.clone(), shown);
+    }
+
+    /// Since when the stored status is outdated, if the last pass left that to the one that follows immediately.
+    pub(super) fn take_outdated(&self, key: &Key) -> Option<Instant> {
+        self.state().outdated.remove(key)
+    }
+
+    pub(super) fn keep_outdated(&self, key: &Key, since: Instant) {
+        self.state().outdated.insert(key.clone(), since);
     }
 
     /// Whether the API server of a cluster may be probed now. If so, this counts as a probe.

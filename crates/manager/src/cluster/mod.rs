@@ -82,7 +82,7 @@ impl Reconciler for Context {
     }
 
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Seen>> {
-        observe::observe(self, key, Access::MayRemember).await
+        observe::observe(self, key, Access::MayRemember, self.memory.take_outdated(key)).await
     }
 
     fn decide(&self, key: &Key, seen: &Seen) -> Plan {
@@ -99,7 +99,7 @@ impl Reconciler for Context {
             ControlFlow::Break(requeue) => return Ok(ControlFlow::Break(requeue)),
         };
         if seen.remembered && plan.effect.as_ref().is_some_and(Effect::rests_on_record) {
-            let Some(fresh) = observe::observe(self, key, Access::Fresh).await? else {
+            let Some(fresh) = observe::observe(self, key, Access::Fresh, seen.outdated).await? else {
                 return Ok(ControlFlow::Break(Requeue::OnChange));
             };
             *seen = fresh;
@@ -112,9 +112,14 @@ impl Reconciler for Context {
     }
 
     async fn perform(&self, key: &Key, seen: Seen, plan: Plan, (): &mut ()) -> Result<Requeue> {
-        match perform::perform(self, key, seen, plan).await {
+        let mut outdated = seen.outdated;
+        match perform::perform(self, key, seen, plan, &mut outdated).await {
             // Deleted in the meantime: there is nothing left to do.
             Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
+            Ok(Requeue::NOW) => {
+                outdated.into_iter().for_each(|since| self.memory.keep_outdated(key, since));
+                Ok(Requeue::NOW)
+            }
             done => done,
         }
     }

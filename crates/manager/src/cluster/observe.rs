@@ -14,19 +14,21 @@ use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal, Stamp};
 use capmaas_core::cluster::provenance::is_plain_copy;
-use capmaas_core::cluster::{Journal, addresses, endpoint};
+use capmaas_core::cluster::{Journal, addresses, endpoint, while_reading};
 use capmaas_core::credentials::Standing;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{Journal as MachineJournal, debts};
 use capmaas_core::origin::WrittenFor;
 use capmaas_core::pause;
 use kube::ResourceExt as _;
+use tokio::time::Instant;
 
 use super::{Context, maas, rivals, stamps};
 use crate::belonging::cluster_name;
 use crate::hosts;
 use crate::identity::Identity;
 use crate::kubernetes::{Key, Result};
+use crate::reconcile::while_waiting;
 
 /// The ConfigMap with the preferred subnets of a namespace, and its key.
 const PREFERRED_SUBNETS: (&str, &str) = ("maas-preferred-subnet", "preferredSubnets");
@@ -42,6 +44,8 @@ pub(crate) struct Seen {
     pub(super) dns_name: Option<String>,
     /// The record under that name came from the cache.
     pub(super) remembered: bool,
+    /// Since when the stored status is outdated, if it is.
+    pub(super) outdated: Option<Instant>,
 }
 
 /// How current the data from MAAS must be.
@@ -53,9 +57,15 @@ pub(super) enum Access {
     Fresh,
 }
 
-/// `None` if the object is gone.
-pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Result<Option<Seen>> {
-    let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(None) };
+/// `None` if the object is gone. `outdated` is since when the stored status is known to be.
+pub(super) async fn observe(
+    context: &Context,
+    key: &Key,
+    access: Access,
+    mut outdated: Option<Instant>,
+) -> Result<Option<Seen>> {
+    let kubernetes = context.kubernetes.as_ref();
+    let Some(mut object) = kubernetes.maas_cluster(key).await? else { return Ok(None) };
     let (cluster, owner) = owner_of(context, key, &object).await;
     let not_queried = || "MAAS was not queried".to_owned();
     let mut observed = Observed {
@@ -78,22 +88,35 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
         contract: context.contract,
     };
     if nothing_will_be_done(&observed) {
-        return Ok(Some(Seen { observed, object, cluster, identity: None, dns_name: None, remembered: false }));
+        return Ok(Some(Seen {
+            observed,
+            object,
+            cluster,
+            identity: None,
+            dns_name: None,
+            remembered: false,
+            outdated,
+        }));
     }
     let (rivals, of_rivals): (_, Vec<_>) = rivals::observe(context, key, &observed).await?.into_iter().unzip();
     observed.rivals = rivals;
-    let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(&object)))).await;
+    let machines = kubernetes.maas_machines(Some(&key.beside(cluster_name(&object)))).await;
     observed.machines = match &machines {
         Ok(machines) => Lookup::Found(machines.iter().map(|machine| machine_of(machine)).collect()),
         Err(error) => Lookup::Unknown(error.to_string()),
     };
     owe(&object, &mut observed);
-    observed.preferred = match context.kubernetes.config_map(&key.beside(PREFERRED_SUBNETS.0)).await {
+    observed.preferred = match kubernetes.config_map(&key.beside(PREFERRED_SUBNETS.0)).await {
         Ok(Some(mut data)) => data.remove(PREFERRED_SUBNETS.1).map_or(Lookup::Absent, Lookup::Found),
         Ok(None) => Lookup::Absent,
         Err(error) => Lookup::Unknown(error.to_string()),
     };
-    let identity = match context.identities.check(&object).await {
+    let read = object.clone();
+    let status = while_reading(&observed, context.clock.now());
+    let checking = context.identities.check(&read);
+    let checked = while_waiting(kubernetes, key, &mut object, status.as_ref(), &mut outdated, checking).await;
+    observed.object.status = object.status.clone().unwrap_or_default();
+    let identity = match checked {
         Ok(identity) => Some(identity),
         Err(problem) => {
             observed.identity = Err(Refusal { reason: problem.reason, message: problem.message });
@@ -106,11 +129,14 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
         dns_name = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner));
         let claims = stamps::Claims { machines: machines.as_deref().unwrap_or_default(), rivals: &of_rivals };
         let reader = (context, key, identity);
-        remembered = maas::observe(reader, (&object, &claims), &mut observed, access).await;
+        let status = while_reading(&observed, context.clock.now());
+        let reading = Box::pin(maas::observe(reader, (&read, &claims), &mut observed, access));
+        remembered = while_waiting(kubernetes, key, &mut object, status.as_ref(), &mut outdated, reading).await;
+        observed.object.status = object.status.clone().unwrap_or_default();
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
-    Ok(Some(Seen { observed, object, cluster, identity, dns_name, remembered }))
+    Ok(Some(Seen { observed, object, cluster, identity, dns_name, remembered, outdated }))
 }
 
 /// VMs that still have to be removed block the deletion of the cluster as machines do (S16): deleting it would also

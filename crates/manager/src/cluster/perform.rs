@@ -1,11 +1,13 @@
 //! All writes of a pass: journal first, then the one effect, then the status.
 
-use capmaas_api::MaasCluster;
 use capmaas_api::names::{CLUSTER_FINALIZER, DNS_RECORD_ANNOTATION};
+use capmaas_api::{MaasCluster, MaasClusterStatus};
 use capmaas_core::cluster::plan::{Effect, Plan};
+use capmaas_core::cluster::while_doing;
 use capmaas_core::plan::{Finalizer, Requeue};
 use kube::ResourceExt as _;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::Context;
 use super::effects;
@@ -13,12 +15,19 @@ use super::observe::{Seen, host_context};
 use crate::hosts;
 use crate::identity::Identity;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Result};
-use crate::reconcile::{self, SEND, patch_of};
+use crate::reconcile::{self, SEND, patch_of, while_waiting};
 
-/// Performs a plan. A write that conflicts with another version of the object ends the pass.
-pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan) -> Result<Requeue> {
+/// Performs a plan. A write that conflicts with another version of the object ends the pass. `outdated` is since when the stored
+/// status is.
+pub(super) async fn perform(
+    context: &Context,
+    key: &Key,
+    seen: Seen,
+    plan: Plan,
+    outdated: &mut Option<Instant>,
+) -> Result<Requeue> {
     let kubernetes = context.kubernetes.as_ref();
-    let Seen { mut object, cluster, identity, dns_name, .. } = seen;
+    let Seen { observed, mut object, cluster, identity, dns_name, .. } = seen;
     // The journal entry about a request counts from the decision (S2).
     let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
     let uid = object.uid().unwrap_or_default();
@@ -40,19 +49,25 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan
         match (effect, &cluster) {
             (Effect::Hosts(effect), Some(cluster)) => {
                 fenced(context, key)?;
-                hosts::perform(&host_context(context, key, cluster, &object, identity), effect).await;
+                let observed = object.clone();
+                let host_context = host_context(context, key, cluster, &observed, identity);
+                let performing = hosts::perform(&host_context, effect);
+                while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), outdated, performing).await;
             }
             (Effect::Hosts(_), None) => {}
             (effect, _) => {
-                if !act(context, key, &mut object, effect, (identity, dns_name.as_deref())).await? {
+                let status = while_doing(&observed, effect, context.clock.now());
+                let meanwhile = (status.as_ref(), &mut *outdated);
+                if !act(context, key, &mut object, effect, (identity, dns_name.as_deref()), meanwhile).await? {
                     return Ok(Requeue::NOW);
                 }
             }
         }
     }
-    if let Some(status) = &plan.status {
+    if let Some(status) = plan.status.as_ref().filter(|status| object.status.as_ref() != Some(status)) {
         let status = serde_json::to_value(status).unwrap_or_default();
         kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await?;
+        *outdated = None;
     }
     reconcile::publish(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
     Ok(plan.requeue)
@@ -63,16 +78,19 @@ fn fenced(context: &Context, key: &Key) -> Result<()> {
     context.fence.check().map_err(|error| Error::new(ErrorKind::Denied, doing(), error.to_string()))
 }
 
-/// Performs the effect and journals MAAS's answer. False if MAAS refused: the next decision reports that.
+/// Performs the effect and journals MAAS's answer. False if MAAS refused: the next decision reports that. The status is written
+/// if it takes long.
 async fn act(
     context: &Context,
     key: &Key,
     object: &mut MaasCluster,
     effect: &Effect,
     (identity, dns_name): (&Identity, Option<&str>),
+    (status, outdated): (Option<&MaasClusterStatus>, &mut Option<Instant>),
 ) -> Result<bool> {
     fenced(context, key)?;
-    match effects::perform(identity, dns_name, effect, context.clock.now()).await {
+    let performing = effects::perform(identity, dns_name, effect, context.clock.now());
+    match while_waiting(context.kubernetes.as_ref(), key, object, status, outdated, performing).await {
         Ok(made) => {
             tracing::info!(cluster = %key, ?effect, "done");
             context.memory.worked(key, effect, context.clock.now());

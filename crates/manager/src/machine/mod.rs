@@ -37,10 +37,10 @@ use crate::kubernetes::{Key, Kind, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
-use crate::reconcile::{self, Reconciler, SEND};
+use crate::reconcile::{self, Reconciler, SEND, while_waiting};
 use capmaas_core::maas;
 use observe::Session;
-use pending_status::{Unwritten, while_waiting};
+use pending_status::Unwritten;
 
 pub use crate::reconcile::change_filter::fingerprint;
 pub(crate) use addresses::linked_addresses;

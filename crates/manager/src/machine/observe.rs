@@ -22,11 +22,11 @@ use super::bootstrap::bootstrap;
 pub(super) use super::conversion::metal;
 use super::held_elsewhere::{claims, held_elsewhere};
 use super::node::node;
-use super::pending_status::while_waiting;
 use super::{Carried, Context, Seen};
 use crate::identity::Identity;
 use crate::kubernetes::{Key, Result};
 use crate::machine_index::MachineIndex;
+use crate::reconcile::while_waiting;
 use capmaas_core::maas;
 
 /// The identity used for MAAS, and the location of the Cluster: what effects need in addition to the facts.

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::effects;
 use super::observe::Session;
-use super::pending_status::{Unwritten, while_waiting};
+use super::pending_status::Unwritten;
 use super::{Context, Seen};
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, Result};
-use crate::reconcile::{self, patch_of};
+use crate::reconcile::{self, patch_of, while_waiting};
 use capmaas_core::maas;
 
 /// The finalizer that we add; the other one is the Go provider's and is removed together with it.

@@ -4,6 +4,7 @@
 pub(crate) mod change_filter;
 mod dispatch;
 mod patch;
+mod pending_status;
 mod writing;
 
 use std::ops::ControlFlow;
@@ -17,6 +18,7 @@ use tracing::Instrument as _;
 pub(crate) use self::dispatch::SchedulingClass;
 use self::dispatch::{dispatch, spread};
 pub(crate) use self::patch::of as patch_of;
+pub(crate) use self::pending_status::while_waiting;
 pub(crate) use self::writing::{is_still_wanted, publish};
 use crate::kubernetes::{Error, ErrorKind, Key, Kind, Result};
 use crate::metrics::Metrics;

@@ -12,3 +12,4 @@ mod reads;
 mod record_proofs;
 mod stage;
 mod trouble;
+mod true_now;

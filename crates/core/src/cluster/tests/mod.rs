@@ -3,6 +3,7 @@
 mod ending;
 mod living;
 mod odd;
+mod pending;
 mod proofs;
 mod properties;
 mod publishing;
