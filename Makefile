@@ -66,7 +66,7 @@ test-e2e: check-machine ## Every scenario that an issue names, however long it t
 	$(MAKE) test-maas-37
 
 # The other scenarios that use a MAAS (quick_start, rehearsal, release_upgrade, release_assets, plugin_page) prove packages, manifests and
-# pages, which do the same with every MAAS; manager_as_shipped, deploy and whole_release use none.
+# pages, which do the same with every MAAS; manager_as_shipped, deploy, whole_release, book_examples, helm_chart and contract use none.
 .PHONY: test-maas-37
 test-maas-37: check-machine ## Every scenario of metal and VMs on real parts once more, against a MAAS 3.7
 	$(TESTBED) tools --scenarios

@@ -1,7 +1,8 @@
 //! A refused request is not sent again before its backoff is over, whatever triggers the object meanwhile (S26).
 //!
 //! An object may be reconciled at any time: somebody edits it, MAAS's event log names it, a resync is due. None of that is a
-//! reason to repeat what MAAS has just refused. A different request is never held: a changed spec counts at once.
+//! reason to repeat what MAAS has just refused. A different request is not held, because a changed spec counts at once, unless
+//! very many are held already.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -16,8 +17,10 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// The distance between retries of all objects that wait for the same thing: ten thousand that wait for a hundred servers cost no
 /// more than a hundred that do.
 const APART: Duration = Duration::from_millis(500);
-/// How many different requests are remembered per object.
-const REQUESTS: usize = 8;
+/// How many different requests are remembered per object, and how many may be held before every other one is held as well: an
+/// object whose refused requests are forgotten early would send them early. Far more than the hosts that refuse one VM within a
+/// back-off, so that a changed spec and a deletion are in practice never held.
+const REQUESTS: usize = 32;
 
 /// The identity of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,6 +83,11 @@ impl Refused {
         Duration::try_from(now.duration_since(self.at)).ok()
     }
 
+    /// How long it is still held; `None` if it is not.
+    fn left(&self, now: Timestamp) -> Option<Duration> {
+        self.wait.checked_sub(self.age(now)?).filter(|left| !left.is_zero())
+    }
+
     fn is_remembered(&self, now: Timestamp) -> bool {
         self.age(now).is_some_and(|age| age < self.wait + REMEMBERED)
     }
@@ -94,8 +102,12 @@ impl<K> Default for Backoff<K> {
 impl<K: Hash + Eq + Clone> Backoff<K> {
     /// How long the object still has to wait before it may send this; `None` if it may now.
     pub fn held(&self, object: &K, request: Request, now: Timestamp) -> Option<Duration> {
-        let refused = self.refused.get(object)?.iter().find(|refused| refused.request == request)?;
-        refused.wait.checked_sub(refused.age(now)?).filter(|left| !left.is_zero())
+        let of_object = self.refused.get(object)?;
+        let same = of_object.iter().find(|refused| refused.request == request).and_then(|refused| refused.left(now));
+        same.or_else(|| {
+            let waits = of_object.iter().filter_map(|refused| refused.left(now));
+            waits.clone().min().filter(|_| waits.count() >= REQUESTS)
+        })
     }
 
     /// The request was refused, or its outcome is not known. Returns how long to wait: `wait` at first, twice as long each time
@@ -128,12 +140,12 @@ impl<K: Hash + Eq + Clone> Backoff<K> {
         }
     }
 
-    /// Drops what was refused long ago, and what exceeds the limit.
+    /// Drops what was refused long ago, and what exceeds the limit and is not held any more.
     fn prune(&mut self, object: &K, now: Timestamp) {
         let Some(of_object) = self.refused.get(object) else { return };
         let surplus = of_object.len().saturating_sub(REQUESTS);
-        let of_object = of_object.iter().enumerate();
-        let old = of_object.filter(|(index, refused)| *index < surplus || !refused.is_remembered(now));
+        let over = of_object.iter().filter(|refused| refused.left(now).is_none()).enumerate();
+        let old = over.filter(|(index, refused)| *index < surplus || !refused.is_remembered(now));
         let old: Vec<Request> = old.map(|(_, refused)| refused.request).collect();
         for request in old {
             self.take(object, request);
@@ -238,11 +250,49 @@ mod tests {
     }
 
     #[test]
-    fn of_one_object_only_a_few_requests_are_remembered() {
+    fn s26_nine_requests_that_are_refused_within_a_second_are_each_held() {
         let mut backoff = Backoff::default();
-        for number in 0..100 {
-            backoff.refused(&"m", Request::new(&number), seconds(30), at(0));
+        let requests = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|host| Request::new(&host));
+        for (refused, request) in requests.into_iter().enumerate() {
+            assert_eq!(backoff.held(&"m", request, at(0)), None, "the hosts are tried one after the other: {refused}");
+            backoff.refused(&"m", request, seconds(30), at(0));
         }
-        assert_eq!((backoff.refused["m"].len(), backoff.crowds.len()), (REQUESTS, REQUESTS));
+        for second in 0..30 {
+            let held = requests.map(|request| backoff.held(&"m", request, at(second)));
+            assert_eq!(held, [Some(seconds(30 - second.unsigned_abs())); 9]);
+        }
+        assert_eq!(requests.map(|request| backoff.held(&"m", request, at(30))), [None; 9]);
+    }
+
+    #[test]
+    fn s26_of_one_object_only_some_requests_are_remembered_and_none_is_sent_before_its_back_off() {
+        let mut backoff = Backoff::default();
+        let mut due = HashMap::new();
+        for step in 0..6_000 {
+            let (second, number) = (step / 10, step % 97);
+            let request = Request::new(&number);
+            if backoff.held(&"m", request, at(second)).is_none() {
+                assert!(due.get(&number).is_none_or(|due| *due <= at(second)), "{number} at {second} s");
+                let wait = backoff.refused(&"m", request, seconds(30), at(second));
+                due.insert(number, at(second) + SignedDuration::try_from(wait).unwrap());
+            }
+            let remembered = backoff.refused["m"].len();
+            assert!(remembered <= REQUESTS && remembered == backoff.crowds.len(), "{remembered} at {second} s");
+        }
+        assert!(due.len() > REQUESTS, "the others have their turn: {}", due.len());
+    }
+
+    #[test]
+    fn where_very_many_requests_are_held_every_other_one_is_until_the_first_may_be_sent() {
+        let mut backoff = Backoff::default();
+        let other = Request::new(&"another spec");
+        for wait in (30..).take(REQUESTS) {
+            assert_eq!(backoff.held(&"m", other, at(0)), None);
+            backoff.refused(&"m", Request::new(&wait), seconds(wait), at(0));
+        }
+        assert_eq!(backoff.held(&"m", other, at(10)), Some(seconds(20)));
+        assert_eq!(backoff.held(&"m", Request::new(&35_u64), at(10)), Some(seconds(25)), "its own back-off is longer");
+        assert_eq!(backoff.held(&"n", other, at(10)), None);
+        assert_eq!(backoff.held(&"m", other, at(30)), None);
     }
 }

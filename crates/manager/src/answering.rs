@@ -151,36 +151,64 @@ fn in_full(error: &BoxError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU16, Ordering};
-
     use tower::ServiceExt as _;
+    use tracing::subscriber::DefaultGuard;
 
     use super::*;
 
-    /// An API server that answers with these statuses, or not at all.
-    async fn news(answers: &[Option<u16>]) -> Vec<News> {
-        let follow = Arc::new(Follow { cluster: "ns/c1".into(), server: String::new(), sight: Mutex::default() });
-        let status = Arc::new(AtomicU16::new(0));
-        let answer = status.clone();
-        let server = tower::service_fn(move |_: Request<Body>| {
-            let status = answer.load(Ordering::SeqCst);
-            async move {
-                if status == 0 {
-                    return Err(BoxError::from("connection refused"));
-                }
-                Ok(Response::builder().status(status).body(()).unwrap())
-            }
-        });
-        let mut told = Vec::new();
-        for answer in answers {
-            status.store(answer.unwrap_or(0), Ordering::SeqCst);
-            let before = *follow.sight.lock().unwrap();
-            let request = Request::builder().body(Body::empty()).unwrap();
-            let followed = Following(follow.clone()).layer(server.clone());
-            assert_eq!(followed.oneshot(request).await.is_ok(), answer.is_some(), "answers pass as they are");
-            told.extend(before.after(*follow.sight.lock().unwrap() == Sight::Answers).1);
+    /// A log that a test reads.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Log {
+        /// The log of this thread, as long as the guard lives.
+        fn read_here() -> (Self, DefaultGuard) {
+            let log = Self::default();
+            let writer = log.clone();
+            let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+            (log, tracing::subscriber::set_default(lines))
         }
-        told
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged about an API server that answers with these statuses, or not at all.
+    async fn news(answers: &[Option<u16>]) -> Vec<News> {
+        let (log, _guard) = Log::read_here();
+        let layer = following(&Config::new("https://10.0.0.5:6443/".parse().unwrap()), "ns/c1");
+        for answer in answers.iter().copied() {
+            let server = tower::service_fn(move |_: Request<Body>| async move {
+                let status = answer.ok_or_else(|| BoxError::from("connection refused"))?;
+                Response::builder().status(status).body(()).map_err(BoxError::from)
+            });
+            let request = Request::builder().body(Body::empty()).unwrap();
+            let passed = layer.layer(server).oneshot(request).await.ok().map(|response| response.status().as_u16());
+            assert_eq!(passed, answer, "answers pass as they are");
+        }
+        log.text().lines().map(told).collect()
+    }
+
+    fn told(line: &str) -> News {
+        let words = [
+            ("does not answer yet", News::NotYet),
+            ("does not answer any more", News::Gone),
+            ("answers again", News::Back),
+            ("answers", News::Up),
+        ];
+        words.into_iter().find(|(words, _)| line.contains(words)).unwrap().1
     }
 
     #[tokio::test]
@@ -196,27 +224,9 @@ mod tests {
         assert_eq!(news(&[Some(200), Some(409), Some(500)]).await, []);
     }
 
-    /// A log that a test reads.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[tokio::test]
     async fn the_line_names_the_cluster_and_its_server_but_no_password() {
-        let log = Log::default();
-        let writer = log.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        let _guard = tracing::subscriber::set_default(lines);
+        let (log, _guard) = Log::read_here();
         let config = Config::new("https://me:CANARYpassword@10.0.0.5:6443/".parse().unwrap());
         let layer = following(&config, "ns/c1");
         for answers in [true, false, false, true] {
@@ -225,7 +235,7 @@ mod tests {
             });
             let _ = layer.layer(server).oneshot(Request::builder().body(Body::empty()).unwrap()).await;
         }
-        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let text = log.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "one when it goes, one when it is back: {text}");
         assert!(lines[0].contains("does not answer any more: connection refused"), "{text}");

@@ -15,6 +15,7 @@ use futures::StreamExt as _;
 use kube::ResourceExt as _;
 use kube::api::ApiResource;
 use kube::runtime::reflector::{ObjectRef, Store};
+use rand::RngExt as _;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::feed::Waker;
@@ -22,7 +23,7 @@ use crate::kubernetes::{Key, Nodes};
 
 /// How often to check which clusters have a waiting machine.
 const SUPERVISE: Duration = Duration::from_secs(2);
-/// The first retry delay for an unavailable API server; it grows from there.
+/// The first retry delay for an unavailable API server; it grows from there, and is spread.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -63,7 +64,7 @@ impl Joining {
                     self.joined(&cluster, &name);
                 }
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(spread(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -95,6 +96,11 @@ impl Joining {
     }
 }
 
+/// A pause up to a quarter shorter or longer, so that the clusters behind one outage do not retry in lockstep.
+fn spread(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.75..1.25))
+}
+
 /// Whether a Node of this name may belong to the machine: it is the host name, alone or with a domain.
 fn is_name_of(machine: &MaasMachine, node: &str) -> bool {
     let hostname = machine.status.as_ref().and_then(|status| status.hostname.as_ref());
@@ -114,6 +120,7 @@ mod tests {
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::kubernetes::{Error, ErrorKind, Result};
@@ -136,6 +143,18 @@ mod tests {
             }
             let later = self.later.lock().unwrap().take().unwrap();
             Ok(futures::stream::iter(self.names.clone()).chain(later).boxed())
+        }
+    }
+
+    /// API servers that never answer, and when each was tried.
+    #[derive(Default)]
+    struct Outage(Mutex<BTreeMap<Key, Vec<Instant>>>);
+
+    #[async_trait]
+    impl Nodes for Outage {
+        async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>> {
+            self.0.lock().unwrap().entry(cluster.clone()).or_default().push(Instant::now());
+            Err(Error::new(ErrorKind::Unavailable, format!("reach {cluster}"), "away"))
         }
     }
 
@@ -175,7 +194,7 @@ mod tests {
         writer.as_reader()
     }
 
-    fn joining(nodes: Away) -> Joining {
+    fn joining(nodes: impl Nodes + 'static) -> Joining {
         let kind = Machine::api_resource("v1beta2");
         let ours = ["a", "b", "early", "joined"].map(|name| {
             let provider_id = format!("maas://az1/{name}");
@@ -203,15 +222,31 @@ mod tests {
         let away = Away { tries: Mutex::new(0), until: 10, names, later: Mutex::new(Some(later)) };
         let joining = joining(away);
         let mut woken = Box::pin(joining.waker.subscribe());
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let running = AbortOnDropHandle::new(tokio::spawn(joining.run()));
         assert_eq!(woken.next().await.unwrap().name, "a", "the API server is back, and the Node is there");
         assert!(began.elapsed() < LONGEST_PAUSE * 11, "{:?}", began.elapsed());
-        let before = tokio::time::Instant::now();
+        let before = Instant::now();
         join.unbounded_send("host-b.maas".to_owned()).unwrap();
         assert_eq!(woken.next().await.unwrap().name, "b", "by its whole name");
         assert_eq!(before.elapsed(), Duration::ZERO);
         drop(running);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clusters_behind_one_outage_do_not_retry_in_lockstep() {
+        let outage = Arc::new(Outage::default());
+        let joining = Joining { nodes: outage.clone(), ..joining(Outage::default()) };
+        let began = Instant::now();
+        let follow = |number| tokio::spawn(joining.clone().follow(Key::new("n", format!("c{number}"))));
+        let running: Vec<_> = (0..20).map(|number| AbortOnDropHandle::new(follow(number))).collect();
+        tokio::time::sleep(LONGEST_PAUSE * 6).await;
+        drop(running);
+        let tries = outage.0.lock().unwrap();
+        let fifth: BTreeSet<Duration> = tries.values().map(|tries| tries[4] - began).collect();
+        assert!(tries.len() == 20 && fifth.len() > 10, "{fifth:?}");
+        // 2, 4, 8 and 10 s, and a quarter.
+        assert!(fifth.iter().all(|tried| (18..=30).contains(&tried.as_secs())), "{fifth:?}");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct ClusterPlan {
     pub machine: Value,
     /// Replaces `machine` for workers.
     pub worker: Option<Value>,
+    /// The zone of workers.
+    pub failure_domain: Option<String>,
 }
 
 impl ClusterPlan {
@@ -47,6 +49,7 @@ impl ClusterPlan {
             infrastructure: json!({}),
             machine: json!({}),
             worker: None,
+            failure_domain: None,
         }
     }
 
@@ -191,7 +194,7 @@ impl ClusterPlan {
     fn workers(&self) -> Value {
         let name = format!("{}-md", self.name);
         let labels = json!({"cluster.x-k8s.io/cluster-name": self.name, "pool": name});
-        let spec = json!({
+        let mut spec = json!({
             "clusterName": self.name,
             "replicas": self.workers,
             "selector": {"matchLabels": labels},
@@ -205,6 +208,9 @@ impl ClusterPlan {
                 },
             },
         });
+        if let Some(zone) = &self.failure_domain {
+            spec["template"]["spec"]["failureDomain"] = json!(zone);
+        }
         self.object(&format!("cluster.x-k8s.io/{}", self.api_version()), "MachineDeployment", &name, spec)
     }
 }

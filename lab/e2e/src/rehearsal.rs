@@ -67,6 +67,7 @@ impl ClusterPlan {
         }
         let reference = "/spec/template/spec/infrastructureRef/name";
         let worker = deployments.first().map(|deployment| template(deployment, [reference, reference])).transpose()?;
+        let zone = deployments.first().map(|deployment| word(deployment, "/spec/template/spec/failureDomain"));
         let count = |object: Option<&&Value>| -> anyhow::Result<u32> {
             let replicas = object.and_then(|object| object.pointer("/spec/replicas")).and_then(Value::as_u64);
             Ok(u32::try_from(replicas.unwrap_or(u64::from(object.is_some())))?)
@@ -78,7 +79,63 @@ impl ClusterPlan {
             infrastructure: json!({"failureDomains": infrastructure.filter(Value::is_array).unwrap_or(json!([]))}),
             machine,
             worker,
+            failure_domain: zone.filter(|zone| !zone.is_empty()),
             ..Self::new(core, &word(cluster, "/metadata/name"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capmaas_testbed::CapiVersion::V1_14;
+
+    use super::*;
+
+    const MANIFESTS: &str = r"
+kind: Cluster
+metadata: {name: c1}
+---
+kind: MaasCluster
+metadata: {name: c1}
+spec: {dnsDomain: maas, failureDomains: [az1, az2]}
+---
+kind: KubeadmControlPlane
+metadata: {name: c1-cp}
+spec: {replicas: 3, machineTemplate: {spec: {infrastructureRef: {name: cp}}}}
+---
+kind: MaasMachineTemplate
+metadata: {name: cp}
+spec: {template: {spec: {image: jammy, minCPU: 4}}}
+---
+kind: MaasMachineTemplate
+metadata: {name: md}
+spec: {template: {spec: {image: jammy, tags: [storage]}}}
+";
+    const WORKERS: &str = r"---
+kind: MachineDeployment
+metadata: {name: c1-md}
+spec: {replicas: 5, template: {spec: {failureDomain: az3, infrastructureRef: {name: md}}}}
+";
+
+    #[test]
+    fn a_cluster_has_the_numbers_zones_and_machines_of_the_manifests() {
+        let plan = ClusterPlan::like(&format!("{MANIFESTS}{WORKERS}"), V1_14).unwrap();
+        assert_eq!((plan.name.as_str(), plan.control_planes, plan.workers), ("c1", 3, 5));
+        assert_eq!(plan.infrastructure, json!({"failureDomains": ["az1", "az2"]}));
+        assert_eq!((&plan.machine, &plan.worker), (&json!({"minCPU": 4}), &Some(json!({"tags": ["storage"]}))));
+        assert_eq!(plan.failure_domain.as_deref(), Some("az3"));
+        let anywhere =
+            format!("{MANIFESTS}{}", WORKERS.replace("failureDomain: az3, ", "").replace("replicas: 5, ", ""));
+        let plan = ClusterPlan::like(&anywhere, V1_14).unwrap();
+        assert_eq!((plan.workers, plan.failure_domain), (1, None), "as Kubernetes defaults them");
+        let plan = ClusterPlan::like(MANIFESTS, V1_14).unwrap();
+        assert_eq!((plan.workers, plan.worker, plan.failure_domain), (0, None, None));
+    }
+
+    #[test]
+    fn a_second_machine_deployment_is_refused() {
+        let second = WORKERS.replace("c1-md", "c1-other");
+        let refused = ClusterPlan::like(&format!("{MANIFESTS}{WORKERS}{second}"), V1_14).err().unwrap();
+        assert!(refused.to_string().contains("one MachineDeployment at most"), "{refused}");
     }
 }

@@ -32,6 +32,7 @@ async fn a_cluster_on_an_exported_inventory_gets_what_the_plan_named() {
     original
         .arrange(json!([
             {"machine": {"hostname": "m02", "tags": ["storage"], "cpu_count": 16}},
+            {"machine": {"hostname": "m03", "tags": ["storage"]}},
             {"machine": {"hostname": "m05", "tags": ["storage"], "status": "Broken"}},
             {"machine": {"hostname": "m08", "tags": ["storage"], "memory": 65536}},
         ]))
@@ -51,6 +52,8 @@ async fn a_cluster_on_an_exported_inventory_gets_what_the_plan_named() {
         infrastructure: json!({"failureDomains": ZONES}),
         machine: vm(),
         worker: Some(json!({"minCPU": 4, "minMemory": 8192, "tags": ["storage"]})),
+        // That of m02, m05 and m08, not of m03.
+        failure_domain: Some(ZONES[1].into()),
         ..ClusterPlan::new(scene.core, "c1")
     };
     let text: Vec<String> = wanted.objects(&expected).iter().map(Value::to_string).collect();
@@ -63,6 +66,7 @@ async fn a_cluster_on_an_exported_inventory_gets_what_the_plan_named() {
 
     let plan = ClusterPlan::like(&std::fs::read_to_string(&manifests).unwrap(), scene.core).unwrap();
     assert_eq!((plan.control_planes, plan.workers, &plan.infrastructure), (3, 2, &wanted.infrastructure));
+    assert_eq!(plan.failure_domain, wanted.failure_domain);
     scene.testbed.apply_objects(plan.objects(&expected)).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
     let steps = planned["steps"].as_array().unwrap();
@@ -77,8 +81,10 @@ async fn a_cluster_on_an_exported_inventory_gets_what_the_plan_named() {
     let vms = scene.maas.vms();
     assert_eq!(named("/vm/host"), sorted(vms.iter().map(|vm| vm.host.clone()).collect()));
     let is_vm = |id: &String| vms.iter().any(|vm| vm.system_id == *id);
-    let workers = scene.maas.taken().into_iter().map(|machine| machine.system_id).filter(|id| !is_vm(id));
-    assert_eq!(named("/metal/systemID"), sorted(workers.collect()));
+    let workers = scene.maas.taken().into_iter().filter(|machine| !is_vm(&machine.system_id));
+    let (ids, zones): (Vec<_>, Vec<_>) = workers.map(|machine| (machine.system_id, machine.zone)).unzip();
+    assert_eq!(named("/metal/systemID"), sorted(ids));
+    assert_eq!(zones, [ZONES[1]; 2]);
     scene.objects(&plan, "Cluster").unwrap().delete(&plan.name).await.unwrap();
     scene.wait_gone(&plan).await.unwrap();
     scene.stop().await;

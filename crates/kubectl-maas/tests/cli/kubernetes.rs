@@ -2,7 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,10 @@ impl Drop for Running {
 
 /// Starts a command that does not end by itself; the lines that it prints.
 fn start(site: &Site, arguments: &[&str]) -> (Running, impl Iterator<Item = String> + use<>) {
-    let mut command = site.command(arguments);
+    start_command(site, site.command(arguments))
+}
+
+fn start_command(site: &Site, mut command: Command) -> (Running, impl Iterator<Item = String> + use<>) {
     command.env("KUBECONFIG", site.file("kubeconfig")).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -197,6 +201,44 @@ fn the_page_answers_on_every_loopback_address_and_only_reads() {
     let others: Vec<_> = ledger.iter().filter(|entry| entry.method != "GET").collect();
     assert!(others.is_empty(), "{others:?}");
     assert_eq!(*api.changes.lock().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn the_page_is_opened_in_a_browser_unless_told_not_to() {
+    let site = Site::start();
+    Api::start(&site, &[("maasmachines", machine("m-1", "c1", "maas://az1/abc"))]);
+    let (programs, opened) = (site.folder.path().join("bin"), site.file("opened"));
+    std::fs::create_dir(&programs).unwrap();
+    for name in ["xdg-open", "open"] {
+        let program = programs.join(name);
+        std::fs::write(&program, "#!/bin/sh\ncat \"$1\" >>\"$OPENED\"\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let ui = |arguments: &[&str]| {
+        let mut command = site.command(arguments);
+        // A killed program leaves its file there.
+        command.env("PATH", &path).env("OPENED", &opened).env("TMPDIR", site.folder.path());
+        let (running, mut lines) = start_command(&site, command);
+        let url = lines.next().unwrap();
+        let (origin, token) = url.split_once("/?token=").unwrap();
+        // What it opens it opens before it answers.
+        let answer = get(origin.strip_prefix("http://").unwrap(), &format!("/?token={token}"), "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        (running, url)
+    };
+    let (_quiet, first) = ui(&["ui", "--no-browser"]);
+    let (_running, second) = ui(&["ui"]);
+    let begun = Instant::now();
+    let page = loop {
+        let page = std::fs::read_to_string(&opened).unwrap_or_default();
+        if page.contains(&second) {
+            break page;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no browser was opened at {second}: {page}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(!page.contains(&first), "{page}");
 }
 
 #[test]
