@@ -40,7 +40,9 @@ pub fn while_reading(observed: &Observed, now: Timestamp) -> Option<MaasClusterS
     }
     let not_probed = not_probed_yet(observed, endpoint::name(object, owner));
     if beginning.is_some() || not_probed.is_some() {
-        not_probed.into_iter().for_each(|verdict| draft.say(verdict));
+        if let Some(verdict) = not_probed {
+            draft.say(verdict);
+        }
         let reading = |message| Verdict::fault(conditions::READY, Severity::Info, reasons::NOT_READY, message);
         draft.sum_up(beginning.map(reading), false);
     }
@@ -80,7 +82,9 @@ pub fn while_doing(observed: &Observed, effect: &Effect, now: Timestamp) -> Opti
         Effect::UpdateDnsRecord { .. } if has_no_record_yet(observed) => draft.say(no_record_yet(message.clone())),
         _ => {}
     }
-    not_probed_yet(observed, Some(name())).into_iter().for_each(|verdict| draft.say(verdict));
+    if let Some(verdict) = not_probed_yet(observed, Some(name())) {
+        draft.say(verdict);
+    }
     draft.sum_up(failure_domains::problem(observed), lxd::step(observed, now).counts);
     draft.finish(now)
 }

@@ -117,7 +117,9 @@ impl Reconciler for Context {
             // Deleted in the meantime: there is nothing left to do.
             Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
             Ok(Requeue::NOW) => {
-                outdated.into_iter().for_each(|since| self.memory.keep_outdated(key, since));
+                if let Some(since) = outdated {
+                    self.memory.keep_outdated(key, since);
+                }
                 Ok(Requeue::NOW)
             }
             done => done,
