@@ -60,6 +60,7 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     let mut others = HeldElsewhere::of(seed, story.great, ROUNDS);
     inventory(&world, metal(&world));
     slow_bmcs(&world);
+    refused_names(&world);
     let endpoint = match story.great {
         Great::TakeOver => Endpoint::Adopted,
         _ if world.chance.percent(25) => Endpoint::Users,
@@ -106,6 +107,20 @@ fn slow_bmcs(world: &World) {
     let seconds = *chance.one_of(&[1.0, 1.0, 8.0, 20.0]);
     if Torment::SlowBmcs.is_on() {
         world.maas.control().with_model(|model| model.durations.power = seconds);
+    }
+}
+
+/// In some runs MAAS refuses the first writes of DNS records.
+fn refused_names(world: &World) {
+    let mut chance = Chance::new(world.seed ^ 0x0d45);
+    if !Torment::RefusedNames.is_on() || !chance.percent(30) {
+        return;
+    }
+    for kind in ["dnsresources.create", "dnsresource.update"] {
+        let rule = json!({
+            "match": { "kind": kind }, "do": "status", "status": 503, "body": "away", "times": 1 + chance.below(4),
+        });
+        world.maas.control().add_fault(serde_json::from_value(rule).unwrap());
     }
 }
 

@@ -9,6 +9,7 @@ use maas_sim::Simulator;
 use maas_sim::ledger::Entry;
 
 use crate::chaos::bob;
+use crate::dns_writes::DnsWrite;
 use crate::law::held;
 use crate::maintenance;
 use crate::manager::Subject;
@@ -16,8 +17,20 @@ use crate::objects::{HOME, is_copied, is_copy};
 use crate::torments::Torment;
 use crate::world::World;
 
-/// The earliest repetition of a refused request, in milliseconds: the shortest backoff is 30 s, plus or minus a fifth.
-const BACK_OFF: i64 = 24_000;
+/// The earliest repetition of a machine's refused request of this kind, in milliseconds: the shortest backoff in `meaning` of
+/// core's `conclude.rs`, which grows with every refusal and is only ever extended at random. A refused `Take` or `Reclaim`,
+/// and a VM whose name exists, wait for less there: they are read first, and lead to another request.
+fn back_off(kind: &str) -> i64 {
+    match kind {
+        "machines.allocate" | "machine.deploy" | "machine.power_on" | "machine.delete" | "vm-host.compose"
+        | "vm-host.refresh" | "vm-host.update" | "vm-host.delete" => 30_000,
+        "machine.release" | "machine.abort" => 20_000,
+        _ => 15_000,
+    }
+}
+
+/// The same for a failed write of a MaasCluster's DNS record: `FIRST_WAIT` of the manager's `cluster/memory.rs`.
+const DNS_BACK_OFF: i64 = 5_000;
 /// How much later a machine whose object is gone is checked again.
 const LATER: i64 = 60_000;
 
@@ -30,6 +43,8 @@ pub(crate) struct Ledgers {
     read: u64,
     /// When each was refused, and the generation of the object then.
     refused: BTreeMap<Asked, (i64, Option<i64>)>,
+    /// When each write of a DNS record failed, by its cluster, the UID of that, and what it said.
+    failed_dns_writes: BTreeMap<(Key, String, String), i64>,
     /// Every machine that each object has held and is accountable for.
     held: BTreeMap<Key, BTreeSet<String>>,
     /// Machines whose objects are gone, and when to check them.
@@ -55,6 +70,7 @@ impl Ledgers {
     /// Refusals are remembered for one life of the manager, and by one clock.
     pub(crate) fn forget_refusals(&mut self) {
         self.refused.clear();
+        self.failed_dns_writes.clear();
     }
 }
 
@@ -78,6 +94,12 @@ impl World {
             {
                 self.is_not_asked_again(key, &entry);
             }
+        }
+        let writes = self.around.dns_writes.take();
+        if let Subject::Cluster(key) = subject
+            && Torment::BackOff.is_on()
+        {
+            self.are_not_written_again(key, writes);
         }
     }
 
@@ -108,13 +130,40 @@ impl World {
         let asked = (key.clone(), entry.kind.clone(), entry.path.clone(), entry.machine.clone(), entry.user.clone());
         if let Some((at, of)) = self.ledgers.refused.remove(&asked)
             && of == generation
-            && self.time - at < BACK_OFF
+            && self.time - at < back_off(&entry.kind)
         {
             self.fail(&format!("{} ms after it was refused, {key} asks for the same: {entry:?} (S26)", self.time - at));
         }
-        let refused = entry.status.is_some_and(|status| (400..500).contains(&status));
+        // After a 5xx, any other request may have taken effect.
+        let refusals = if entry.kind == "vm-host.compose" { 400..600 } else { 400..500 };
+        let refused = entry.status.is_some_and(|status| refusals.contains(&status));
         if refused && entry.faults.is_empty() {
             self.ledgers.refused.insert(asked, (self.time, generation));
+        }
+    }
+
+    fn are_not_written_again(&mut self, key: &Key, writes: Vec<DnsWrite>) {
+        let object = self.port.object("MaasCluster", key);
+        let uid = object.map(|object| object["metadata"]["uid"].to_string()).unwrap_or_default();
+        let ours = self.endpoint();
+        for write in writes {
+            let (DnsWrite::Sent(told) | DnsWrite::Failed(told)) = &write;
+            if !told.contains(&ours) {
+                continue;
+            }
+            let (asked, time) = ((key.clone(), uid.clone(), told.clone()), self.time);
+            match write {
+                DnsWrite::Sent(told) => {
+                    if let Some(at) = self.ledgers.failed_dns_writes.remove(&asked)
+                        && time - at < DNS_BACK_OFF
+                    {
+                        self.fail(&format!("{} ms after it failed, {key} writes the same: {told} (S26)", time - at));
+                    }
+                }
+                DnsWrite::Failed(_) => {
+                    self.ledgers.failed_dns_writes.insert(asked, time);
+                }
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod chance;
 mod chaos;
 #[path = "../common/crash.rs"]
 mod crash;
+mod dns_writes;
 mod guests;
 mod law;
 mod ledger;

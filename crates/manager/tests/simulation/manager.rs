@@ -25,6 +25,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use crate::crash::{Crash, Mortal};
+use crate::dns_writes::DnsWrites;
 
 /// What is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +86,7 @@ pub(crate) struct ClusterFacts {
     /// The transport to each MAAS, by its endpoint.
     pub(crate) ways: BTreeMap<String, Simulator>,
     pub(crate) crash: Crash,
+    pub(crate) dns_writes: DnsWrites,
     pub(crate) keeper: Arc<MemoryCredentialCopies>,
     /// The manager may not delete Machines.
     pub(crate) denied: Arc<AtomicBool>,
@@ -129,13 +131,13 @@ pub(crate) struct Manager {
 
 impl Manager {
     pub(crate) fn new(around: &ClusterFacts, life: u64) -> Self {
-        let (ways, crashing) = (around.ways.clone(), around.crash.clone());
+        let (ways, crashing, writes) = (around.ways.clone(), around.crash.clone(), around.dns_writes.clone());
         let lives = AtomicU64::new(life << 32);
         let connect: Connect = Arc::new(move |credentials: &Credentials| {
             let counter = AtomicU64::new(lives.fetch_add(1 << 24, Ordering::SeqCst));
             let router = ways[&credentials.endpoint].router();
             Client::builder(&credentials.endpoint, credentials.key.expose_secret())
-                .transport(crashing.on_the_way(in_process(router, 1 << 22)))
+                .transport(crashing.on_the_way(writes.on_the_way(in_process(router, 1 << 22))))
                 .environment(Driven { counter })
                 .retry(RetryPolicy::never())
                 .build()

@@ -3,12 +3,15 @@
 /// A fault, or an invariant that not every state of the product keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Torment {
-    /// Invariant: a request that MAAS refused is not repeated before its backoff is over (S26).
+    /// Invariant: a request that MAAS refused, or a write of a DNS record that failed, is not repeated before its backoff
+    /// is over (S26).
     BackOff,
     /// Invariant: a machine whose object is gone is free and off, also a minute later (S14).
     StaysOff,
     /// BMCs that need many seconds to turn a machine on or off.
     SlowBmcs,
+    /// MAAS refuses the first writes of DNS records.
+    RefusedNames,
     /// People edit specs in a way that leads to requests which MAAS refuses.
     Edits,
     /// People break journals and repair them.
@@ -40,13 +43,14 @@ pub(crate) enum Torment {
 
 use Torment::{
     BackOff, BrokenJournals, ClockJumps, ClonedIds, ClusterCopies, Copies, Edits, Evacuation, ForeignKeys, ForgedDebts,
-    Hanging, NamedVms, Namesakes, SlowBmcs, StaysOff, Tenants,
+    Hanging, NamedVms, Namesakes, RefusedNames, SlowBmcs, StaysOff, Tenants,
 };
 
-const ALL: [Torment; 16] = [
+const ALL: [Torment; 17] = [
     BackOff,
     StaysOff,
     SlowBmcs,
+    RefusedNames,
     Edits,
     BrokenJournals,
     ForgedDebts,

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::chance::Chance;
 use crate::crash::Crash;
+use crate::dns_writes::DnsWrites;
 use crate::guests::Guests;
 use crate::law::{self, Seen};
 use crate::ledger::Ledgers;
@@ -65,7 +66,7 @@ pub(crate) struct World {
     true_clock: Driver,
     /// Milliseconds since the start, independent of both clocks.
     pub(crate) time: i64,
-    around: ClusterFacts,
+    pub(crate) around: ClusterFacts,
     pub(crate) manager: Manager,
     pub(crate) guests: Option<Guests>,
     lives: u64,
@@ -108,6 +109,7 @@ impl World {
             port: port.clone(),
             ways: BTreeMap::from(ways),
             crash: Crash::default(),
+            dns_writes: DnsWrites::default(),
             keeper: Arc::new(MemoryCredentialCopies::default()),
             denied: Arc::default(),
         };
