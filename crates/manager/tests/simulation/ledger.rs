@@ -22,8 +22,8 @@ use crate::world::World;
 /// and a VM whose name exists, wait for less there: they are read first, and lead to another request.
 fn back_off(kind: &str) -> i64 {
     match kind {
-        "machines.allocate" | "machine.deploy" | "machine.power_on" | "machine.delete" => 30_000,
-        "vm-host.compose" | "vm-host.refresh" | "vm-host.update" | "vm-host.delete" => 30_000,
+        "machines.allocate" | "machine.deploy" | "machine.power_on" | "machine.delete" | "vm-host.compose"
+        | "vm-host.refresh" | "vm-host.update" | "vm-host.delete" => 30_000,
         "machine.release" | "machine.abort" => 20_000,
         _ => 15_000,
     }

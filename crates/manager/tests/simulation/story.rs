@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::chance::Chance;
 use crate::law::{Seen, held, is_leaving};
 use crate::manager::Subject;
-use crate::objects::{HOME, credentials, is_copy};
+use crate::objects::{HOME, cluster_key, credentials, is_copy};
 use crate::world::{ADMIN, Cast, World};
 
 /// Another administrator.
@@ -165,7 +165,9 @@ impl Story {
 
 /// If no machine of ours is left by which the other user could prove itself, only a person can resolve that (S5).
 pub(crate) fn gives_the_earlier_credentials_back(world: &mut World) {
-    let waits = world.originals().iter().any(|object| {
+    // Without its DNS record the cluster has no machine yet, and waits itself.
+    let cluster = world.port.object("MaasCluster", &cluster_key());
+    let waits = world.originals().iter().chain(&cluster).any(|object| {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         conditions.into_iter().any(|condition| condition["reason"] == "IdentityChanged")
     });
