@@ -172,7 +172,8 @@ fn a_strategy_that_would_replace_nothing_replaces_one_after_another_as_in_cluste
     });
     let workers = &desired(&live).groups[1];
     assert_eq!((workers.surge, workers.unavailable), (0, 1));
-    let forecast = capmaas_core::forecast::forecast(&inventory(), &[workers.clone()], jiff::Timestamp::UNIX_EPOCH);
+    let forecast =
+        capmaas_core::forecast::forecast(&inventory(), std::slice::from_ref(workers), jiff::Timestamp::UNIX_EPOCH);
     assert!(forecast.steps.iter().any(|step| matches!(step.action, Action::Delete { .. })), "{:?}", forecast.steps);
 }
 

@@ -113,7 +113,7 @@ impl Reconciler for Context {
 
     async fn perform(&self, key: &Key, seen: Seen, plan: Plan, (): &mut ()) -> Result<Requeue> {
         let mut outdated = seen.outdated;
-        match perform::perform(self, key, seen, plan, &mut outdated).await {
+        match Box::pin(perform::perform(self, key, seen, plan, &mut outdated)).await {
             // Deleted in the meantime: there is nothing left to do.
             Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
             Ok(Requeue::NOW) => {

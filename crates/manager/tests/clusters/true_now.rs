@@ -74,7 +74,7 @@ impl Told {
 
     fn lasted(&self, words: &str) -> Duration {
         let (from, until) = self.period(words);
-        until - from
+        until.checked_sub(from).unwrap()
     }
 }
 
