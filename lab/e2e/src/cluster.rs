@@ -161,14 +161,24 @@ impl ClusterPlan {
         self.object(&format!("cluster.x-k8s.io/{}", self.api_version()), "MachineHealthCheck", &self.name, spec)
     }
 
-    fn control_plane(&self, template: &str) -> Value {
+    /// A merge patch of the control plane: machines of the plan's version, from this template.
+    pub fn control_plane_upgrade(&self, template: &str) -> Value {
+        json!({"spec": {"version": self.version, "machineTemplate": self.machine_template(template)}})
+    }
+
+    fn machine_template(&self, template: &str) -> Value {
         let reference = self.reference(INFRASTRUCTURE, "MaasMachineTemplate", template);
-        let metadata = json!({"annotations": {CERTIFICATES_EXPIRY: "2036-01-01T00:00:00Z"}});
-        let machine_template = if self.is_old() {
-            json!({"metadata": metadata, "infrastructureRef": reference})
+        if self.is_old() {
+            json!({"infrastructureRef": reference})
         } else {
-            json!({"metadata": metadata, "spec": {"infrastructureRef": reference}})
-        };
+            json!({"spec": {"infrastructureRef": reference}})
+        }
+    }
+
+    fn control_plane(&self, template: &str) -> Value {
+        let mut machine_template = self.machine_template(template);
+        let metadata = json!({"annotations": {CERTIFICATES_EXPIRY: "2036-01-01T00:00:00Z"}});
+        merge(&mut machine_template, &json!({"metadata": metadata}));
         let etcd = json!({"external": {
             "endpoints": ["https://127.0.0.1:2379"],
             "caFile": "/etc/kubernetes/pki/etcd/ca.crt",
