@@ -15,8 +15,8 @@ use capmaas_core::plan::Requeue;
 use futures::Stream;
 use tracing::Instrument as _;
 
-pub(crate) use self::dispatch::SchedulingClass;
-use self::dispatch::{dispatch, spread};
+use self::dispatch::dispatch;
+pub(crate) use self::dispatch::{SchedulingClass, spread};
 pub(crate) use self::patch::of as patch_of;
 pub(crate) use self::pending_status::while_waiting;
 pub(crate) use self::writing::{is_still_wanted, publish};

@@ -75,7 +75,7 @@ pub(super) async fn dispatch<Pass>(
 
 /// When to repeat a pass that asked for this delay: not earlier, because a refused request would still be held back
 /// (S26), and up to a quarter later, so that many passes do not run in lockstep.
-pub(super) fn spread(wait: Duration) -> Duration {
+pub(crate) fn spread(wait: Duration) -> Duration {
     wait.mul_f64(rand::rng().random_range(1.0..1.25))
 }
 
