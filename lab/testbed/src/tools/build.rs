@@ -86,7 +86,9 @@ fn build(recipe: &Recipe, tools: &Tools, module: &Path, program: &str, package: 
     let what = format!("{} {} {program}", recipe.name, recipe.version);
     let partial = tools.dir.join(format!(".{program}.partial"));
     let mut command = go(module);
-    command.args(["build", "-trimpath", "-ldflags", &linker_flags(recipe), "-o"]).arg(&partial).arg(package);
+    // The linker drops debug information (-w), so the compiler need not make it: a twelfth of the time.
+    command.args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", &linker_flags(recipe)]);
+    command.arg("-o").arg(&partial).arg(package);
     run_go(command, &format!("building {what}"), &module.join("build.log"))?;
     let finished = tools.program(program);
     fs::rename(&partial, &finished).doing(|| format!("put {} in its place", finished.display()))
