@@ -100,11 +100,13 @@ async fn a_controller_shows_its_services_and_where_it_is_connected() {
         let sim = lab_of(version.parse().unwrap());
         let racks = get(&sim, ADMIN, "rackcontrollers/").await.json();
         let id = racks[0]["system_id"].as_str().unwrap().to_owned();
-        let mut shown = vec![racks[0].clone()];
-        for path in [format!("rackcontrollers/{id}/"), format!("regioncontrollers/{id}/"), format!("nodes/{id}/")] {
-            shown.push(get(&sim, ADMIN, &path).await.json());
-        }
-        for rack in shown {
+        let region = get(&sim, ADMIN, &format!("regioncontrollers/{id}/")).await.json();
+        assert_eq!(get(&sim, ADMIN, "regioncontrollers/").await.json(), json!([region]));
+        assert!(region["service_set"].is_null() && region["interface_set"][0].is_object(), "{region}");
+        assert_eq!(region["resource_uri"], format!("/MAAS/api/2.0/regioncontrollers/{id}/"));
+        for path in [format!("rackcontrollers/{id}/"), format!("nodes/{id}/")] {
+            let rack = get(&sim, ADMIN, &path).await.json();
+            assert_eq!(rack, racks[0]);
             let services = rack["service_set"].as_array().unwrap();
             let named = |name: &str| services.iter().find(|service| service["name"] == name);
             for name in ["regiond", "rackd", "tftp", "http", "dhcpd", "ntp_region", "reverse_proxy"] {

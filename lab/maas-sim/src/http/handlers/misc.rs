@@ -112,7 +112,7 @@ const SERVICES: &[&str] = &[
 ];
 const NEWER_SERVICES: &[&str] = &["agent", "temporal", "temporal-worker"];
 
-/// The services of a region and rack controller. DHCP runs where a VLAN has it; those of a rack that is away are dead.
+/// The services of a region and rack controller, from MAAS's source and not recorded. DHCP runs where a VLAN has it; those of a rack that is away are dead.
 fn services(model: &Model, rack: &Rack) -> Vec<Value> {
     let newer = if model.version.has(Change::TemporalPower) { NEWER_SERVICES } else { &[] };
     let dhcp = model.db.vlans.values().any(|vlan| vlan.dhcp_on);
@@ -174,8 +174,14 @@ pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
     value
 }
 
-fn controllers(model: &Model) -> Outcome<Reply> {
-    list(model.db.racks.iter().map(|rack| controller(model, rack)).collect())
+/// The same as a region controller: it has another URL and does not show its services.
+fn region_controller(model: &Model, rack: &Rack) -> Value {
+    let mut value = controller(model, rack);
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("service_set");
+    }
+    value["resource_uri"] = json!(render::uri(&format!("regioncontrollers/{}/", rack.system_id)));
+    value
 }
 
 fn found<'a>(model: &'a Model, call: &Call, what: &'static str) -> Outcome<&'a Rack> {
@@ -187,7 +193,7 @@ fn found<'a>(model: &'a Model, call: &Call, what: &'static str) -> Outcome<&'a R
 pub(crate) fn racks(model: &mut Model, call: &Call, action: RackControllersAction) -> Outcome<Reply> {
     use RackControllersAction as A;
     match action {
-        A::Read => controllers(model),
+        A::Read => list(model.db.racks.iter().map(|rack| controller(model, rack)).collect()),
         A::IsRegistered => is_registered(model, call),
         A::SetZone => set_zone(model, call),
         A::ImportBootImages => import_started(call),
@@ -197,7 +203,9 @@ pub(crate) fn racks(model: &mut Model, call: &Call, action: RackControllersActio
 
 pub(crate) fn regions(model: &mut Model, call: &Call, action: RegionControllersAction) -> Outcome<Reply> {
     match action {
-        RegionControllersAction::Read => controllers(model),
+        RegionControllersAction::Read => {
+            list(model.db.racks.iter().map(|rack| region_controller(model, rack)).collect())
+        }
         RegionControllersAction::IsRegistered => is_registered(model, call),
         RegionControllersAction::SetZone => set_zone(model, call),
     }
@@ -207,7 +215,7 @@ pub(crate) fn region(model: &mut Model, call: &Call, action: RegionControllerAct
     use RegionControllerAction as A;
     let region = found(model, call, "RegionController")?;
     match action {
-        A::Read => Ok(Reply::json(&controller(model, region))),
+        A::Read => Ok(Reply::json(&region_controller(model, region))),
         A::Delete | A::Update | A::Details | A::PowerParameters => Err(unsupported(call)),
     }
 }

@@ -33,7 +33,7 @@ fn disk<'a>(model: &'a Model, call: &Call, permission: Permission) -> Outcome<(&
     if model.may(call.user, machine, permission) { Ok((machine, disk)) } else { Err(Refusal::Forbidden) }
 }
 
-/// What is done to a disk or a partition, and the words for them.
+/// What only a Ready machine allows: `what` is done to a part of a `node`, as MAAS calls both.
 fn check_ready(machine: &Machine, what: &str, node: &str) -> Outcome<()> {
     if machine.status == Status::Ready {
         return Ok(());
@@ -74,9 +74,8 @@ pub(crate) fn block_device(model: &mut Model, call: &Call, action: BlockDeviceAc
     let (machine, found) = disk(model, call, permission)?;
     match action {
         A::Read => {}
-        A::AddTag | A::RemoveTag => check_ready(machine, "update block device", "machine")?,
         A::Update if machine.status == Status::Deployed => {}
-        A::Update => check_ready(machine, "update block device", "machine")?,
+        A::AddTag | A::RemoveTag | A::Update => check_ready(machine, "update block device", "machine")?,
         A::Delete => check_ready(machine, "delete block device", "machine")?,
         A::SetBootDisk => check_ready(machine, "set as boot disk", "machine")?,
         A::Format | A::Mount | A::Unformat | A::Unmount => {
