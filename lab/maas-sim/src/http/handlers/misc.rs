@@ -112,7 +112,8 @@ const SERVICES: &[&str] = &[
 ];
 const NEWER_SERVICES: &[&str] = &["agent", "temporal", "temporal-worker"];
 
-/// The services of a region and rack controller, from MAAS's source and not recorded. DHCP runs where a VLAN has it; those of a rack that is away are dead.
+/// The services of a region and rack controller, from MAAS's source and not recorded. DHCP runs where a VLAN has it;
+/// those of a rack that is away are dead.
 fn services(model: &Model, rack: &Rack) -> Vec<Value> {
     let newer = if model.version.has(Change::TemporalPower) { NEWER_SERVICES } else { &[] };
     let dhcp = model.db.vlans.values().any(|vlan| vlan.dhcp_on);
@@ -151,7 +152,8 @@ pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
         "fqdn": format!("{}.{}", rack.hostname, domain.map_or("", |row| row.name.as_str())),
         "architecture": "amd64/generic", "cpu_count": 2, "cpu_speed": 0, "memory": 8192, "swap_size": null,
         "osystem": "ubuntu", "distro_series": "jammy", "power_type": "", "power_state": "unknown",
-        "ip_addresses": ip.map(|ip| vec![ip.to_string()]).unwrap_or_default(), "interface_set": [nic], "zone": model.db.zones.get(&DEFAULT_ZONE).map(render::zone),
+        "ip_addresses": ip.map(|ip| vec![ip.to_string()]).unwrap_or_default(), "interface_set": [nic],
+        "zone": model.db.zones.get(&DEFAULT_ZONE).map(render::zone),
         "status_action": "", "node_type": 4, "node_type_name": "Region and rack controller",
         "service_set": services(model, rack),
         "current_commissioning_result_id": null, "current_testing_result_id": null,
