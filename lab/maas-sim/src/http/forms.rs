@@ -108,6 +108,11 @@ impl Form {
         self.get(key).is_some_and(is_ticked)
     }
 
+    /// The annotations of a form: `op` is no key, even where the query names the operation.
+    pub fn annotations(&self) -> Vec<(String, String)> {
+        self.pairs.iter().filter(|(key, _)| key != "op").cloned().collect()
+    }
+
     /// Whether a key is there.
     pub fn has(&self, key: &str) -> bool {
         self.pairs.iter().any(|(name, _)| name == key)

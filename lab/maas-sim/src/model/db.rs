@@ -206,6 +206,16 @@ pub struct Partition {
     pub size: i64,
 }
 
+/// A file system that needs no disk, such as tmpfs.
+#[derive(Clone, Debug)]
+pub struct SpecialFilesystem {
+    pub fstype: String,
+    pub mount_point: String,
+    pub mount_options: String,
+    /// It was mounted for an allocation.
+    pub acquired: bool,
+}
+
 /// A disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -272,6 +282,7 @@ pub struct Machine {
     pub enable_kernel_crash_dump: bool,
     /// The file systems of its allocation exist: from the allocation until a release begins.
     pub acquired_filesystems: bool,
+    pub special_filesystems: Vec<SpecialFilesystem>,
     pub interfaces: Vec<Interface>,
     pub boot_interface: Option<i64>,
     pub gateway_link: Option<i64>,

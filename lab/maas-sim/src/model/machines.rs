@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{
     DEFAULT_DOMAIN, DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal, Status,
-    db::{AllocType, Disk, Interface, Level, Machine, Partition, PowerState, ScriptStatus, Table},
+    db::{AllocType, Disk, Interface, Level, Machine, Partition, PowerState, ScriptStatus, SpecialFilesystem, Table},
     world::Body,
 };
-use crate::ledger::{Effect, MachineChange};
+use crate::ledger::{Effect, MachineChange, ObjectChange, ObjectKind};
 
 /// What a user wants to do with a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ impl Machine {
             installation_set: None,
             enable_kernel_crash_dump: false,
             acquired_filesystems: false,
+            special_filesystems: Vec::new(),
             interfaces: Vec::new(),
             boot_interface: None,
             gateway_link: None,
@@ -81,6 +82,25 @@ impl Machine {
     /// Whether one of its NICs has a MAC address.
     pub fn has_mac(&self, mac: &str) -> bool {
         self.interfaces.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac))
+    }
+
+    /// An allocation has file systems of its own, which begin as those of the layout.
+    fn create_acquired_filesystems(&mut self) {
+        self.acquired_filesystems = true;
+        let of_layout = self.special_filesystems.iter().filter(|system| !system.acquired).cloned();
+        let copies: Vec<_> = of_layout.map(|system| SpecialFilesystem { acquired: true, ..system }).collect();
+        self.special_filesystems.extend(copies);
+    }
+
+    /// Those of the allocation end when a release begins.
+    pub(super) fn clear_acquired_filesystems(&mut self) {
+        self.acquired_filesystems = false;
+        self.special_filesystems.retain(|system| !system.acquired);
+    }
+
+    /// The file systems without a disk that it shows: those of its allocation, or else those of its layout.
+    pub fn shown_special_filesystems(&self) -> impl Iterator<Item = &SpecialFilesystem> {
+        self.special_filesystems.iter().filter(|system| system.acquired == self.status.is_allocated())
     }
 
     /// Total size of the disks in MB, as MAAS shows it.
@@ -162,7 +182,7 @@ impl Model {
         self.user_event(system_id, "User acquiring node", user, comment);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
             machine.owner = Some(user);
-            machine.acquired_filesystems = true;
+            machine.create_acquired_filesystems();
             agent_name.clone_into(&mut machine.agent_name);
         }
         self.set_status(system_id, Status::Allocated);
@@ -321,10 +341,11 @@ impl Model {
         disk.partitions.push(Partition { id, efi: false, size: rest.max(0) });
     }
 
-    /// `op=set_workload_annotations` and `op=set_owner_data`: only by the owner; "" removes a key.
+    /// `op=set_workload_annotations` and `op=set_owner_data`: only by the owner; "" removes a key. The same holds for
+    /// devices, which is from MAAS's source and not recorded.
     pub fn annotate(&mut self, system_id: &str, user: i64, pairs: &[(String, String)]) -> Outcome<()> {
-        let machine = self.machine(system_id)?;
-        if machine.owner != Some(user) {
+        let node = self.node(system_id)?;
+        if node.owner != Some(user) {
             return Err(Refusal::conflict("Cannot set workload annotation: it hasn't been acquired."));
         }
         for (key, _) in pairs {
@@ -338,16 +359,20 @@ impl Model {
                 ));
             }
         }
-        let machine = self.machine_mut(system_id)?;
+        let node = self.node_mut(system_id)?;
         for (key, value) in pairs {
             if value.is_empty() {
-                machine.annotations.remove(key);
+                node.annotations.remove(key);
             } else {
-                machine.annotations.insert(key.clone(), value.clone());
+                node.annotations.insert(key.clone(), value.clone());
             }
         }
         if !pairs.is_empty() {
-            self.effect(Effect::machine(system_id, MachineChange::Annotated));
+            self.effect(if self.db.devices.contains_key(system_id) {
+                Effect::object(ObjectKind::Device, system_id, ObjectChange::Updated)
+            } else {
+                Effect::machine(system_id, MachineChange::Annotated)
+            });
         }
         Ok(())
     }

@@ -2,13 +2,13 @@
 
 use super::{
     Model, Outcome, Refusal, Status,
-    db::{Level, PowerState, ScriptStatus},
+    db::{Level, Machine, PowerState, ScriptStatus},
     due::Due,
     power::{PowerAction, Then},
     world::{LxdCommand, Work},
 };
 use crate::hardware::Action;
-use crate::ledger::{Effect, MachineChange};
+use crate::ledger::{Effect, MachineChange, ObjectChange, ObjectKind};
 use crate::version::Change;
 
 /// Parameters of `op=release`.
@@ -44,7 +44,7 @@ impl Model {
         }
         if needs_power_off && let Err(refusal) = self.check_bmc_reached(system_id, true) {
             // The status is restored, but not what the release had already removed.
-            self.machine_mut(system_id)?.acquired_filesystems = false;
+            self.machine_mut(system_id)?.clear_acquired_filesystems();
             return Err(refusal.late());
         }
         if power_known_on {
@@ -83,7 +83,7 @@ impl Model {
         machine.last_sync = None;
         machine.locked = false;
         machine.becomes_vm_host = false;
-        machine.acquired_filesystems = false;
+        machine.clear_acquired_filesystems();
         if !self.version.has(Change::InstallationKept) {
             machine.installation_set = None;
         }
@@ -92,6 +92,7 @@ impl Model {
         // on.
         let off = machine.power_state == PowerState::Off || manual;
         let work = machine.work;
+        self.remove_devices_of(system_id);
         if dynamic && off {
             let machine = system_id.to_owned();
             self.later(self.durations.post_commit, Due::RemoveDynamic { machine, work });
@@ -143,6 +144,7 @@ impl Model {
         self.user_event(system_id, "User marking node broken", user, comment);
         if was_in_use {
             self.event(system_id, Level::Info, "Releasing", "");
+            self.remove_devices_of(system_id);
         }
         self.break_machine(system_id, comment.unwrap_or_default());
         if on {
@@ -243,11 +245,8 @@ impl Model {
         if self.db.by_hostname.get(&machine.hostname).is_some_and(|id| id == system_id) {
             self.db.by_hostname.remove(&machine.hostname);
         }
-        for nic in &machine.interfaces {
-            for id in &nic.addresses {
-                self.drop_address(*id);
-            }
-        }
+        self.drop_addresses_of(&machine);
+        self.remove_devices_of(system_id);
         for host in self.db.vm_hosts.values_mut() {
             host.vms.retain(|vm| vm.machine.as_deref() != Some(system_id));
             if host.host.as_deref() == Some(system_id) {
@@ -256,6 +255,30 @@ impl Model {
         }
         if machine.vm.is_some() {
             self.world.bodies.remove(system_id);
+        }
+    }
+
+    /// Removes a device and the devices that belong to it.
+    pub fn remove_device(&mut self, system_id: &str) {
+        let Some(device) = self.db.devices.remove(system_id) else { return };
+        self.drop_addresses_of(&device.node);
+        self.effect(Effect::object(ObjectKind::Device, system_id, ObjectChange::Deleted));
+        self.remove_devices_of(system_id);
+    }
+
+    /// The devices that belong to a node go with it, and when it is released. From MAAS's source, not recorded.
+    fn remove_devices_of(&mut self, parent: &str) {
+        let of_parent = self.db.devices.iter().filter(|(_, device)| device.parent.as_deref() == Some(parent));
+        let ids: Vec<String> = of_parent.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.remove_device(&id);
+        }
+    }
+
+    /// Deletes the addresses of a node that is gone.
+    fn drop_addresses_of(&mut self, node: &Machine) {
+        for id in node.interfaces.iter().flat_map(|nic| &nic.addresses) {
+            self.drop_address(*id);
         }
     }
 }

@@ -125,8 +125,7 @@ pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Ou
         // Its interfaces are always as they were created, so there is nothing to restore. That is from MAAS's source, not recorded.
         DeviceAction::Read | DeviceAction::RestoreDefault | DeviceAction::RestoreNetworking => {}
         DeviceAction::Delete => {
-            model.db.devices.remove(&system_id);
-            model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Deleted));
+            model.remove_device(&system_id);
             return Ok(Reply::deleted());
         }
         DeviceAction::Update => {
@@ -146,14 +145,7 @@ pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Ou
             device.parent = parent.or(device.parent.take());
         }
         DeviceAction::SetOwnerData | DeviceAction::SetWorkloadAnnotations => {
-            let device = model.db.devices.get_mut(&system_id).ok_or(Refusal::NotFound("Device"))?;
-            for (key, value) in call.posted().pairs.iter().filter(|(key, _)| key != "op") {
-                if value.is_empty() {
-                    device.node.annotations.remove(key);
-                } else {
-                    device.node.annotations.insert(key.clone(), value.clone());
-                }
-            }
+            model.annotate(&system_id, call.user, &call.posted().annotations())?;
         }
         // A device has no BMC, and nothing has inventoried it. That is from MAAS's source as well.
         DeviceAction::PowerParameters => return Ok(Reply::json(&json!({}))),

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     super::{Call, forms::Form, render, reply::Reply, surface::MachineAction as A},
-    machine_form,
+    layouts, machine_form,
     nics::BRIDGE_TYPES,
-    scripts, unsupported,
+    scripts,
 };
 use crate::model::{
     Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::InterfaceKind, deploy::DeployRequest,
@@ -82,7 +82,7 @@ fn required(action: A) -> Permission {
 /// Whether an operation reads JSON too. From MAAS's source, not recorded.
 fn reads_json(model: &Model, action: A) -> bool {
     match action {
-        A::Commission | A::Test | A::SetStorageLayout => true,
+        A::Commission | A::Test | A::SetStorageLayout | A::MountSpecial | A::UnmountSpecial => true,
         A::Release => model.version.has(Change::ReleaseScripts),
         _ => false,
     }
@@ -129,39 +129,19 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
         A::PowerOn => model.power_on(&system_id, user, comment)?,
         A::PowerOff => model.power_off(&system_id, user, comment)?,
         A::SetWorkloadAnnotations | A::SetOwnerData => {
-            // `op` is no key, even where the query names the operation.
-            let pairs: Vec<(String, String)> = form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect();
-            model.annotate(&system_id, user, &pairs)?;
+            model.annotate(&system_id, user, &form.annotations())?;
         }
         A::ClearDefaultGateways => model.machine_mut(&system_id)?.gateway_link = None,
-        A::SetStorageLayout => storage_layout(model, form, &system_id)?,
+        A::SetStorageLayout => layouts::set(model.machine(&system_id)?, form)?,
+        A::MountSpecial => layouts::mount(model.machine_mut(&system_id)?, form)?,
+        A::UnmountSpecial => layouts::unmount(model.machine_mut(&system_id)?, form)?,
         A::QueryPowerState => return query_power(model, &system_id),
         A::PowerParameters => return Ok(Reply::json(&json!(model.machine(&system_id)?.power_parameters))),
         A::GetToken => return get_token(model, &system_id),
         A::GetCurtinConfig => return curtin(model, &system_id),
         A::Details => return Ok(Reply::raw("application/bson", details())),
-        A::MountSpecial | A::UnmountSpecial => return Err(unsupported(call)),
     }
     rendered(model, &system_id)
-}
-
-/// From MAAS's source, not recorded, as is what follows.
-const LAYOUTS: &[&str] = &["bcache", "blank", "custom", "flat", "lvm", "vmfs6", "vmfs7"];
-
-fn storage_layout(model: &mut Model, form: &Form, system_id: &str) -> Outcome<()> {
-    let machine = model.machine(system_id)?;
-    if machine.status != Status::Ready {
-        return Err(Refusal::conflict("Cannot change the storage layout on a machine that is not Ready."));
-    }
-    let mut check = FormCheck::default();
-    if let Some(layout) = check.require("storage_layout", form.get("storage_layout")) {
-        check.choice("storage_layout", layout, LAYOUTS);
-    }
-    check.done()?;
-    if machine.disks.is_empty() {
-        return Err(Refusal::bad_request("Machine is missing a boot disk; no storage layout can be applied."));
-    }
-    Ok(())
 }
 
 /// Restores the network to the state after commissioning; disks are always in that state.

@@ -75,11 +75,10 @@ pub(super) fn read(
         ..Fields::default()
     };
     if let Some(text) = given("architecture") {
-        let full = if text.contains('/') { text.to_owned() } else { format!("{text}/generic") };
         let usable = model.usable_architectures();
         let usable: Vec<&str> = usable.iter().map(String::as_str).collect();
-        check.choice("architecture", &full, &usable);
-        fields.architecture = Some(full);
+        check.choice("architecture", text, &usable);
+        fields.architecture = Some(text.to_owned());
     }
     if let Some(text) = given("power_type") {
         if !POWER_TYPES.contains(&text) {

@@ -25,6 +25,10 @@ use crate::model::{
 };
 use crate::version::Change;
 
+/// Kinds of chassis that every release can probe.
+const PROBED_CHASSIS: &[&str] =
+    &["mscm", "msftocs", "powerkvm", "proxmox", "recs_box", "seamicro15k", "sm15k", "ucsm", "virsh", "vmware"];
+
 pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply> {
     match action {
         A::Read => Ok(Reply::machines(filtered(model, call)?)),
@@ -59,7 +63,8 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
                 .collect();
             Ok(Reply::json(&Value::Object(all)))
         }
-        A::AddChassis | A::Clone => Err(unsupported(call)),
+        A::AddChassis => add_chassis(call),
+        A::Clone => clone(model, call),
     }
 }
 
@@ -170,6 +175,35 @@ fn accepted(model: &mut Model, call: &Call, ids: Vec<String>) -> Outcome<Reply> 
     Ok(Reply::machines(accepted))
 }
 
+/// Only the checks, from MAAS's source and not recorded, as is `clone`.
+fn add_chassis(call: &Call) -> Outcome<Reply> {
+    call.require_admin()?;
+    let form = call.posted();
+    let kind = form.mandatory("chassis_type")?;
+    if PROBED_CHASSIS.contains(&kind) {
+        form.mandatory("hostname")?;
+    }
+    Err(unsupported(call))
+}
+
+fn clone(model: &Model, call: &Call) -> Outcome<Reply> {
+    let form = call.posted();
+    let named =
+        form.get("source").into_iter().chain(form.get("destinations").into_iter().flat_map(|ids| ids.split(',')));
+    // How machines that are not found are told is not known.
+    if !named.filter(|id| !id.is_empty()).all(|id| model.db.machines.contains_key(id)) {
+        return Err(unsupported(call));
+    }
+    let mut check = FormCheck::default();
+    check.require("destinations", form.get("destinations"));
+    check.require("source", form.get("source"));
+    if !form.checkbox("storage") && !form.checkbox("interfaces") {
+        check.add("__all__", "Either storage or interfaces must be true.");
+    }
+    check.done()?;
+    Err(unsupported(call))
+}
+
 fn check_known(model: &Model, ids: &[String]) -> Outcome<()> {
     let unknown: Vec<&str> = ids.iter().filter(|id| !model.db.machines.contains_key(*id)).map(String::as_str).collect();
     if unknown.is_empty() {
@@ -218,6 +252,23 @@ pub(super) fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
         model.effect(Effect::machine(id, MachineChange::Zone));
     }
     Ok(Reply::json(&Value::Null))
+}
+
+/// The form of a new machine with the second half of its architecture: "generic" unless it has a field of its own. From
+/// MAAS's source, not recorded.
+fn with_architecture(form: &Form) -> Outcome<Form> {
+    let given = |key: &str| form.get(key).filter(|text| !text.is_empty());
+    let mut form_with = form.clone();
+    if let Some(architecture) = given("architecture") {
+        let second = given("subarchitecture");
+        if !architecture.contains('/') {
+            let whole = format!("{architecture}/{}", second.unwrap_or("generic"));
+            form_with.pairs.push(("architecture".to_owned(), whole));
+        } else if second.is_some() {
+            return Err(Refusal::bad_request("Subarchitecture cannot be specified twice."));
+        }
+    }
+    Ok(form_with)
 }
 
 /// Kernels have a field of their own, which is read before the form.
@@ -297,10 +348,11 @@ pub(super) fn check_hostname(model: &Model, form: &Form, check: &mut FormCheck, 
 fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let commission = form.get("commission").is_none() || form.boolean("commission")?;
+    let deployed = model.version.has(Change::CreateDeployed) && form.boolean("deployed")?;
+    let form = &with_architecture(form)?;
     check_kernel(form)?;
     let mut check = FormCheck::default();
     // A machine with IPMI, or one that is already deployed, needs fewer fields.
-    let deployed = model.version.has(Change::CreateDeployed) && form.boolean("deployed")?;
     let needed = form.get("power_type").map_or(!deployed, |kind| kind != "ipmi");
     let (macs, macs_fine) = check_macs(model, form, &mut check, needed);
     if needed {

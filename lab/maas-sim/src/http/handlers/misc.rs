@@ -1,6 +1,6 @@
 //! Version, settings and controllers.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,13 @@ use super::{
     machines::{is_registered, set_zone},
     unsupported,
 };
-use crate::model::{DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack, refusal::FormCheck};
+use crate::model::{
+    DEFAULT_ZONE, Model, Outcome, Refusal,
+    boot::setting_names,
+    db::{Interface, Machine, Rack},
+    refusal::FormCheck,
+};
+use crate::version::Change;
 
 const CAPABILITIES: &[&str] = &[
     "networks-management",
@@ -87,19 +93,71 @@ fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
     Ok(value)
 }
 
+const SERVICES: &[&str] = &[
+    "bind9",
+    "dhcpd",
+    "dhcpd6",
+    "dns_rack",
+    "http",
+    "ntp_rack",
+    "ntp_region",
+    "proxy",
+    "proxy_rack",
+    "rackd",
+    "regiond",
+    "reverse_proxy",
+    "syslog_rack",
+    "syslog_region",
+    "tftp",
+];
+const NEWER_SERVICES: &[&str] = &["agent", "temporal", "temporal-worker"];
+
+/// The services of a region and rack controller, from MAAS's source and not recorded. DHCP runs where a VLAN has it;
+/// those of a rack that is away are dead.
+fn services(model: &Model, rack: &Rack) -> Vec<Value> {
+    let newer = if model.version.has(Change::TemporalPower) { NEWER_SERVICES } else { &[] };
+    let dhcp = model.db.vlans.values().any(|vlan| vlan.dhcp_on);
+    let status = |name: &str| match name {
+        "rackd" | "tftp" | "ntp_rack" | "dhcpd" | "dhcpd6" if !rack.connected => "dead",
+        "http" | "dns_rack" | "proxy_rack" | "syslog_rack" | "agent" if !rack.connected => "unknown",
+        "dhcpd" if !dhcp => "off",
+        "dhcpd6" => "off",
+        _ => "running",
+    };
+    let names = SERVICES.iter().chain(newer);
+    names.map(|name| json!({"name": name, "status": status(name), "status_info": ""})).collect()
+}
+
+/// The NIC of a controller and its address: that of the router, which no machine ever gets.
+fn connection(model: &Model, rack: &Rack) -> (Value, Option<IpAddr>) {
+    let subnet = model.booting_subnet().or_else(|| model.db.subnets.values().next());
+    let ip = subnet.and_then(|subnet| subnet.gateway_ip);
+    let node = Machine::empty(0, &rack.system_id, &rack.hostname);
+    let nic = Interface::physical(0, "eth0", "52:54:00:00:00:01", subnet.map(|subnet| subnet.vlan));
+    let mut shown = render::network::interface(model, &node, &nic);
+    if let (Some(subnet), Some(ip)) = (subnet, ip) {
+        let subnet = render::network::subnet(model, subnet);
+        shown["links"] = json!([{"id": 0, "mode": "static", "ip_address": ip.to_string(), "subnet": subnet}]);
+    }
+    (shown, ip)
+}
+
 /// A controller that is both region and rack. The names of its fields come from MAAS's source and are not recorded.
 pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
     let domain = model.db.domains.get(&model.db.default_domain);
+    let (nic, ip) = connection(model, rack);
     let mut value = json!({
         "system_id": rack.system_id, "hostname": rack.hostname, "description": "", "hardware_uuid": null,
         "domain": domain.map(|row| render::domain(model, row)),
         "fqdn": format!("{}.{}", rack.hostname, domain.map_or("", |row| row.name.as_str())),
         "architecture": "amd64/generic", "cpu_count": 2, "cpu_speed": 0, "memory": 8192, "swap_size": null,
         "osystem": "ubuntu", "distro_series": "jammy", "power_type": "", "power_state": "unknown",
-        "ip_addresses": [], "interface_set": [], "zone": model.db.zones.get(&DEFAULT_ZONE).map(render::zone),
-        "status_action": "", "node_type": 4, "node_type_name": "Region and rack controller", "service_set": [],
+        "ip_addresses": ip.map(|ip| vec![ip.to_string()]).unwrap_or_default(), "interface_set": [nic],
+        "zone": model.db.zones.get(&DEFAULT_ZONE).map(render::zone),
+        "status_action": "", "node_type": 4, "node_type_name": "Region and rack controller",
+        "service_set": services(model, rack),
         "current_commissioning_result_id": null, "current_testing_result_id": null,
-        "current_installation_result_id": null, "version": model.version.to_string(), "hardware_info": {},
+        "current_installation_result_id": null, "version": model.version.to_string(), "hardware_info": render::machine::unknown_hardware(),
         "tag_names": [], "resource_uri": render::uri(&format!("rackcontrollers/{}/", rack.system_id)),
     });
     for what in [
@@ -118,8 +176,14 @@ pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
     value
 }
 
-fn controllers(model: &Model) -> Outcome<Reply> {
-    list(model.db.racks.iter().map(|rack| controller(model, rack)).collect())
+/// The same as a region controller: it has another URL and does not show its services.
+fn region_controller(model: &Model, rack: &Rack) -> Value {
+    let mut value = controller(model, rack);
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("service_set");
+    }
+    value["resource_uri"] = json!(render::uri(&format!("regioncontrollers/{}/", rack.system_id)));
+    value
 }
 
 fn found<'a>(model: &'a Model, call: &Call, what: &'static str) -> Outcome<&'a Rack> {
@@ -131,7 +195,7 @@ fn found<'a>(model: &'a Model, call: &Call, what: &'static str) -> Outcome<&'a R
 pub(crate) fn racks(model: &mut Model, call: &Call, action: RackControllersAction) -> Outcome<Reply> {
     use RackControllersAction as A;
     match action {
-        A::Read => controllers(model),
+        A::Read => list(model.db.racks.iter().map(|rack| controller(model, rack)).collect()),
         A::IsRegistered => is_registered(model, call),
         A::SetZone => set_zone(model, call),
         A::ImportBootImages => import_started(call),
@@ -141,7 +205,9 @@ pub(crate) fn racks(model: &mut Model, call: &Call, action: RackControllersActio
 
 pub(crate) fn regions(model: &mut Model, call: &Call, action: RegionControllersAction) -> Outcome<Reply> {
     match action {
-        RegionControllersAction::Read => controllers(model),
+        RegionControllersAction::Read => {
+            list(model.db.racks.iter().map(|rack| region_controller(model, rack)).collect())
+        }
         RegionControllersAction::IsRegistered => is_registered(model, call),
         RegionControllersAction::SetZone => set_zone(model, call),
     }
@@ -151,7 +217,7 @@ pub(crate) fn region(model: &mut Model, call: &Call, action: RegionControllerAct
     use RegionControllerAction as A;
     let region = found(model, call, "RegionController")?;
     match action {
-        A::Read => Ok(Reply::json(&controller(model, region))),
+        A::Read => Ok(Reply::json(&region_controller(model, region))),
         A::Delete | A::Update | A::Details | A::PowerParameters => Err(unsupported(call)),
     }
 }

@@ -9,6 +9,7 @@ mod figures;
 mod filter;
 pub(super) mod images;
 pub(super) mod interfaces;
+mod layouts;
 pub(super) mod machine;
 mod machine_form;
 pub(super) mod machines;

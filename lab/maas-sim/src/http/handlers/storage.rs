@@ -12,7 +12,7 @@ use super::{
 use serde_json::{Value, json};
 
 use crate::model::{
-    Model, Outcome, Refusal,
+    Model, Outcome, Refusal, Status,
     db::{Disk, Machine},
     machines::Permission,
 };
@@ -23,11 +23,35 @@ fn seen<'a>(model: &'a Model, call: &Call) -> Outcome<&'a Machine> {
     if model.may(call.user, machine, Permission::View) { Ok(machine) } else { Err(Refusal::Forbidden) }
 }
 
-/// A disk by its id or its name.
-fn disk<'a>(machine: &'a Machine, call: &Call) -> Outcome<&'a Disk> {
+/// A disk by its id or its name, if the caller may do that with the machine. A missing machine is told as a missing disk.
+fn disk<'a>(model: &'a Model, call: &Call, permission: Permission) -> Outcome<(&'a Machine, &'a Disk)> {
+    let missing = Refusal::NotFound("BlockDevice");
     let wanted = call.parameter(1);
     let named = |disk: &&Disk| disk.id.to_string() == wanted || disk.name == wanted;
-    machine.disks.iter().find(named).ok_or(Refusal::NotFound("BlockDevice"))
+    let machine = model.db.machines.get(call.parameter(0)).ok_or(missing.clone())?;
+    let disk = machine.disks.iter().find(named).ok_or(missing)?;
+    if model.may(call.user, machine, permission) { Ok((machine, disk)) } else { Err(Refusal::Forbidden) }
+}
+
+/// What only a Ready machine allows: `what` is done to a part of a `node`, as MAAS calls both.
+fn check_ready(machine: &Machine, what: &str, node: &str) -> Outcome<()> {
+    if machine.status == Status::Ready {
+        return Ok(());
+    }
+    Err(Refusal::conflict(format!("Cannot {what} because the {node} is not Ready.")))
+}
+
+/// The same for what the owner of an Allocated machine may do as well.
+fn check_ready_or_allocated(machine: &Machine, call: &Call, what: &str, node: &str) -> Outcome<()> {
+    match machine.status {
+        Status::Allocated => Ok(()),
+        Status::Ready if call.admin => Ok(()),
+        Status::Ready => {
+            let words = format!("Cannot {what} because you don't have the permissions on a Ready {node}.");
+            Err(Refusal::text(403, words))
+        }
+        _ => Err(Refusal::conflict(format!("Cannot {what} because the {node} is not Ready or Allocated."))),
+    }
 }
 
 pub(crate) fn block_devices(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
@@ -42,11 +66,24 @@ pub(crate) fn block_devices(model: &mut Model, call: &Call, action: Collection) 
 
 pub(crate) fn block_device(model: &mut Model, call: &Call, action: BlockDeviceAction) -> Outcome<Reply> {
     use BlockDeviceAction as A;
-    let machine = seen(model, call)?;
-    let (system_id, id) = (machine.system_id.clone(), disk(machine, call)?.id);
-    if action != A::Read {
-        model.machine_for(&system_id, call.user, Permission::Admin)?;
+    let permission = match action {
+        A::Read => Permission::View,
+        A::Format | A::Mount | A::Unformat | A::Unmount => Permission::Edit,
+        _ => Permission::Admin,
+    };
+    let (machine, found) = disk(model, call, permission)?;
+    match action {
+        A::Read => {}
+        A::Update if machine.status == Status::Deployed => {}
+        A::AddTag | A::RemoveTag | A::Update => check_ready(machine, "update block device", "machine")?,
+        A::Delete => check_ready(machine, "delete block device", "machine")?,
+        A::SetBootDisk => check_ready(machine, "set as boot disk", "machine")?,
+        A::Format | A::Mount | A::Unformat | A::Unmount => {
+            let what = format!("{} block device", call.operation.name);
+            check_ready_or_allocated(machine, call, &what, "machine")?;
+        }
     }
+    let (system_id, id) = (machine.system_id.clone(), found.id);
     match action {
         A::Read => {}
         A::AddTag | A::RemoveTag => {
@@ -68,36 +105,51 @@ pub(crate) fn block_device(model: &mut Model, call: &Call, action: BlockDeviceAc
         }
         A::Update | A::Delete | A::Format | A::Mount | A::Unformat | A::Unmount => return Err(unsupported(call)),
     }
-    let machine = model.machine(&system_id)?;
-    Ok(Reply::json(&render::storage::disk(model, machine, disk(machine, call)?)))
+    let (machine, disk) = disk(model, call, permission)?;
+    Ok(Reply::json(&render::storage::disk(model, machine, disk)))
 }
 
-fn partitions_of(model: &Model, call: &Call) -> Outcome<Vec<Value>> {
-    let machine = seen(model, call)?;
-    let shown = render::storage::disk(model, machine, disk(machine, call)?);
-    Ok(shown["partitions"].as_array().cloned().unwrap_or_default())
+fn partitions_of(model: &Model, machine: &Machine, disk: &Disk) -> Vec<Value> {
+    let shown = render::storage::disk(model, machine, disk);
+    shown["partitions"].as_array().cloned().unwrap_or_default()
 }
 
 pub(crate) fn partitions(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
-    let partitions = partitions_of(model, call)?;
     match action {
-        Collection::Read => list(partitions),
-        Collection::Create => Err(unsupported(call)),
+        Collection::Read => {
+            let (machine, disk) = disk(model, call, Permission::View)?;
+            list(partitions_of(model, machine, disk))
+        }
+        Collection::Create => {
+            let (machine, _) = disk(model, call, Permission::Admin)?;
+            check_ready(machine, "create partition", "node")?;
+            Err(unsupported(call))
+        }
     }
 }
 
 pub(crate) fn partition(model: &mut Model, call: &Call, action: PartitionAction) -> Outcome<Reply> {
     use PartitionAction as A;
-    let partitions = partitions_of(model, call)?;
+    let permission = match action {
+        A::Read => Permission::View,
+        A::Format | A::Mount | A::Unformat | A::Unmount => Permission::Edit,
+        A::Delete | A::AddTag | A::RemoveTag => Permission::Admin,
+    };
+    let (machine, disk) = disk(model, call, permission)?;
+    let partitions = partitions_of(model, machine, disk);
     let wanted = call.parameter(2).parse::<i64>().ok();
     let found = partitions.iter().find(|partition| wanted.is_some() && partition["id"].as_i64() == wanted);
     let found = found.ok_or(Refusal::NotFound("Partition"))?;
     match action {
-        A::Read => Ok(Reply::json(found)),
-        A::Delete | A::AddTag | A::Format | A::Mount | A::RemoveTag | A::Unformat | A::Unmount => {
-            Err(unsupported(call))
+        A::Read => return Ok(Reply::json(found)),
+        // MAAS says "block device" here.
+        A::Delete => check_ready(machine, "delete block device", "node")?,
+        A::Format | A::Mount | A::Unformat | A::Unmount => {
+            check_ready_or_allocated(machine, call, &format!("{} partition", call.operation.name), "node")?;
         }
+        A::AddTag | A::RemoveTag => {}
     }
+    Err(unsupported(call))
 }
 
 /// What is built on several disks: machines have none.

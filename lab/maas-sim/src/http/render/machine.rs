@@ -6,6 +6,7 @@ use super::{domain, iso, network, pool, storage, uri, zone};
 use crate::model::{
     Model,
     db::{AllocType, Machine, ScriptStatus},
+    rng::uuid_from,
 };
 use crate::version::Change;
 
@@ -159,15 +160,9 @@ fn tests(machine: &Machine, out: &mut Map<String, Value>) {
     }
 }
 
-fn hardware(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
-    let disks: Vec<Value> = machine.disks.iter().map(|disk| storage::disk(model, machine, disk)).collect();
-    let interfaces: Vec<Value> = machine.interfaces.iter().map(|nic| network::interface(model, machine, nic)).collect();
-    let boot_interface = machine
-        .interfaces
-        .iter()
-        .position(|nic| Some(nic.id) == machine.boot_interface)
-        .and_then(|index| interfaces.get(index).cloned());
-    let info: Map<String, Value> = [
+/// The information that an inventory would have collected.
+pub fn unknown_hardware() -> Value {
+    let names = [
         "system_vendor",
         "system_product",
         "system_family",
@@ -186,10 +181,31 @@ fn hardware(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
         "chassis_type",
         "chassis_serial",
         "chassis_version",
-    ]
-    .into_iter()
-    .map(|name| (name.to_owned(), json!("Unknown")))
-    .collect();
+    ];
+    names.into_iter().map(|name| (name.to_owned(), json!("Unknown"))).collect::<Map<String, Value>>().into()
+}
+
+fn special_filesystems(model: &Model, machine: &Machine) -> Vec<Value> {
+    let shown = machine.shown_special_filesystems();
+    shown
+        .map(|system| {
+            json!({
+                "fstype": system.fstype, "label": null, "mount_point": system.mount_point,
+                "mount_options": system.mount_options,
+                "uuid": uuid_from(model.seed, &["special", &machine.system_id, &system.mount_point]),
+            })
+        })
+        .collect()
+}
+
+fn hardware(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
+    let disks: Vec<Value> = machine.disks.iter().map(|disk| storage::disk(model, machine, disk)).collect();
+    let interfaces: Vec<Value> = machine.interfaces.iter().map(|nic| network::interface(model, machine, nic)).collect();
+    let boot_interface = machine
+        .interfaces
+        .iter()
+        .position(|nic| Some(nic.id) == machine.boot_interface)
+        .and_then(|index| interfaces.get(index).cloned());
     put(
         out,
         json!({
@@ -200,7 +216,7 @@ fn hardware(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
             "storage": machine.storage_mb(),
             "hardware_uuid": machine.hardware_uuid,
             "bios_boot_method": machine.bios_boot_method,
-            "hardware_info": info,
+            "hardware_info": unknown_hardware(),
             "numanode_set": [{
                 "index": 0, "memory": machine.memory, "cores": (0..machine.cpu_count).collect::<Vec<_>>(), "hugepages_set": if machine.described_by_lxd { json!([{"page_size": 2_097_152, "total": 0}]) } else { json!([]) },
             }],
@@ -213,7 +229,7 @@ fn hardware(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
             "raids": [],
             "bcaches": [],
             "cache_sets": [],
-            "special_filesystems": [],
+            "special_filesystems": special_filesystems(model, machine),
         }),
     );
     let set = out.get("physicalblockdevice_set").cloned().unwrap_or_default();

@@ -114,7 +114,7 @@ pub fn ip_range(model: &Model, range: &IpRange) -> Value {
 pub fn address(model: &Model, row: &Address) -> Value {
     let mut interfaces: Vec<Value> = Vec::new();
     if let Some((system_id, nic)) = &row.on
-        && let Some(machine) = model.db.machines.get(system_id)
+        && let Ok(machine) = model.node(system_id)
         && let Some(nic) = machine.interfaces.iter().find(|other| other.id == *nic)
     {
         interfaces.push(interface(model, machine, nic));
