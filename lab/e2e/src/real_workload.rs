@@ -105,6 +105,26 @@ impl RealScene {
         self.host.run(hostname, &["stat", "--format=%Y", "/proc/1"]).await.ok()
     }
 
+    /// The versions of a cluster's kubelets.
+    pub async fn kubelets(&self, cluster: &str) -> anyhow::Result<Vec<String>> {
+        let nodes = self.nodes(cluster).await?;
+        let version =
+            |node: &Value| node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default().to_owned();
+        Ok(nodes.iter().map(version).collect())
+    }
+
+    /// Waits until the members of etcd are exactly this many control-plane Nodes.
+    pub async fn wait_members(&self, cluster: &str, wanted: usize) -> anyhow::Result<()> {
+        let what = format!("{wanted} members of etcd");
+        let outcome = eventually_within(PATIENCE, &what, || async {
+            let nodes = self.names(cluster, true).await?;
+            let members = self.etcd_members(&self.control_plane(cluster).await?).await?;
+            ensure!(members == nodes && nodes.len() == wanted, "Nodes {nodes:?}, members {members:?}");
+            Ok(())
+        });
+        self.scene.explain(outcome.await).await
+    }
+
     /// The names of the etcd members, as reported by the member on this machine.
     pub async fn etcd_members(&self, hostname: &str) -> anyhow::Result<BTreeSet<String>> {
         let pki = "/etc/kubernetes/pki/etcd";
