@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::eventually_within;
 use capmaas_e2e::maas::image;
 use capmaas_e2e::real_nodes::{Flavor, RealScene};
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::nodes::{KUBERNETES, OLDER_KUBERNETES};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -75,7 +76,7 @@ async fn vms_of_lxd_hosts_become_nodes_alone_and_beside_metal() {
 }
 
 #[tokio::test]
-async fn workers_are_rolled_out_and_a_move_leaves_real_nodes_alone() {
+async fn workers_are_rolled_out_and_a_move_there_and_back_leaves_real_nodes_alone() {
     let mut real = RealScene::start().await.unwrap();
     real.create("c1", 1, 1).await.unwrap();
     let before = real.names("c1", false).await.unwrap();
@@ -92,18 +93,19 @@ async fn workers_are_rolled_out_and_a_move_leaves_real_nodes_alone() {
     println!("another worker after {} s", start.elapsed().as_secs());
     real.run_a_workload("c1").await.unwrap();
 
-    let maas = real.scene.maas.clone();
-    let (to, clusterctl) = Scene::start_by_clusterctl(maas.clone()).await.unwrap();
+    let (maas, plan) = (real.scene.maas.clone(), ClusterPlan::new(real.scene.core, "c1"));
+    let mut other = Scene::start_by_clusterctl(maas.clone()).await.unwrap();
     let mutations = maas.mutations().len();
-    let kubeconfig = to.testbed.kubeconfig_path().display().to_string();
-    real.clusterctl.run(["move", "--to-kubeconfig", &kubeconfig]).await.unwrap();
-    let from = real.move_to(to, clusterctl);
-    real.wait_ready("c1", 2).await.unwrap();
-    real.run_a_workload("c1").await.unwrap();
-    // Both managers have had time to do something wrong.
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(maas.mutations().len(), mutations, "{:#?}", &maas.mutations()[mutations..]);
-    from.stop().await;
+    for direction in ["there", "back"] {
+        other = real.move_to(other).await.unwrap();
+        real.wait_ready("c1", 2).await.unwrap();
+        real.run_a_workload("c1").await.unwrap();
+        // The manager there reconciles everything several times; the previous one has nothing left to reconcile.
+        real.scene.reconcile_again(&plan).await.unwrap();
+        assert_eq!(other.0.objects(&plan, "MaasMachine").unwrap().list().await.unwrap(), Vec::<Value>::new());
+        assert_eq!(maas.mutations().len(), mutations, "{direction}: {:#?}", &maas.mutations()[mutations..]);
+    }
+    other.0.stop().await;
     real.delete("c1").await.unwrap();
     real.stop().await;
 }
