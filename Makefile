@@ -72,7 +72,7 @@ test-maas-37: check-machine ## Every scenario of metal and VMs on real parts onc
 	$(TESTBED) tools --scenarios
 	$(CARGO) build --workspace --bins --tests --all-features
 	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test --workspace --all-features \
-		$(addprefix --test ,'metal_*' 'lxd_*' waiting whole_story workload_cluster real_nodes)
+		$(addprefix --test ,'metal_*' 'lxd_*' 'real_nodes_*' waiting whole_story workload_cluster)
 
 .PHONY: test-capi
 test-capi: tools ## Cluster API's own end-to-end specs against capmaas (FOCUS= names some); which they are is in docs/cluster-api-specs.md

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -42,6 +43,9 @@ func TestE2E(t *testing.T) {
 	ctrl.SetLogger(klog.Background())
 	g.Expect(os.MkdirAll(*artifacts, 0o755)).To(Succeed())
 	RegisterFailHandler(Fail)
+	// For what a spec gives no interval. Gomega's own timeout is one second, within which a busy machine may not even answer.
+	SetDefaultEventuallyTimeout(30 * time.Second)
+	SetDefaultEventuallyPollingInterval(time.Second)
 	log, err := ginkgoextensions.EnableFileLogging(filepath.Join(*artifacts, "ginkgo-log.txt"))
 	g.Expect(err).ToNot(HaveOccurred())
 	defer log.Close()

@@ -30,6 +30,7 @@ const MAAS_PORT: u16 = 5240;
 const NODES_PATIENCE: Duration = Duration::from_secs(600);
 /// kubeadm's default timeout for the first API call is one minute, which may be too short on a busy computer.
 const API_CALL_SECONDS: u32 = 300;
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 pub async fn start_host() -> anyhow::Result<NodeHost> {
     let image = tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await??;
@@ -151,11 +152,11 @@ impl RealScene {
         Ok(Self { scene, clusterctl, host, _alone: alone })
     }
 
-    /// Switches to another management cluster for the same machines, to which all objects were moved. Returns the
-    /// previous one.
-    pub fn move_to(&mut self, scene: Scene, clusterctl: Clusterctl) -> Scene {
-        self.clusterctl = clusterctl;
-        std::mem::replace(&mut self.scene, scene)
+    /// Moves all objects to another management cluster for the same machines. Returns the previous one.
+    pub async fn move_to(&mut self, (scene, clusterctl): (Scene, Clusterctl)) -> anyhow::Result<(Scene, Clusterctl)> {
+        let kubeconfig = scene.testbed.kubeconfig_path().display().to_string();
+        self.clusterctl.run(["move", "--to-kubeconfig", &kubeconfig]).await?;
+        Ok((std::mem::replace(&mut self.scene, scene), std::mem::replace(&mut self.clusterctl, clusterctl)))
     }
 
     /// Patches a Cluster API object in the management cluster.
@@ -233,7 +234,8 @@ impl RealScene {
         self.scene.explain(applied.await).await.map(drop)
     }
 
-    /// Waits until exactly this many Nodes are Ready, each with the provider ID of a MaasMachine.
+    /// Waits until exactly this many Nodes are Ready, each with the provider ID of a MaasMachine and labelled with the
+    /// zone of its machine in MAAS.
     pub async fn wait_ready(&self, name: &str, wanted: usize) -> anyhow::Result<()> {
         let machines = self.maas_machines()?;
         let what = format!("{wanted} Ready Nodes in {name}");
@@ -257,9 +259,23 @@ impl RealScene {
             ids.sort();
             on_nodes.sort();
             ensure!(ids == on_nodes, "MaasMachines have {ids:?}, Nodes {on_nodes:?}");
-            Ok(())
+            nodes.iter().try_for_each(|node| self.has_zone(node))
         });
         self.scene.explain(outcome.await).await
+    }
+
+    /// Whether a Node is labelled with the zone of its machine in MAAS.
+    fn has_zone(&self, node: &Value) -> anyhow::Result<()> {
+        let id = node["spec"]["providerID"].as_str().unwrap_or_default();
+        let machine = self.scene.maas.machines().into_iter().find(|it| id.ends_with(&format!("/{}", it.system_id)));
+        let (label, zone) =
+            (&node["metadata"]["labels"][ZONE], machine.with_context(|| format!("{id:?} is none"))?.zone);
+        ensure!(
+            *label == zone.as_str(),
+            "{} is labelled with zone {label}, {id} is in {zone}",
+            node["metadata"]["name"]
+        );
+        Ok(())
     }
 
     /// The MaasMachines of all clusters.
@@ -312,7 +328,7 @@ impl RealScene {
     }
 }
 
-fn is_ready(node: &Value) -> bool {
+pub(crate) fn is_ready(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array();
     let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     conditions.is_some_and(|conditions| conditions.iter().any(ready))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::eventually_within;
-use crate::real_nodes::RealScene;
+use crate::real_nodes::{RealScene, is_ready};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
@@ -54,8 +54,7 @@ impl RealScene {
     /// The names of a cluster's control-plane Nodes, or of the others.
     pub async fn names(&self, cluster: &str, control_planes: bool) -> anyhow::Result<BTreeSet<String>> {
         let nodes = self.nodes(cluster).await?;
-        let wanted =
-            nodes.iter().filter(|node| node["metadata"]["labels"].get(CONTROL_PLANE).is_some() == control_planes);
+        let wanted = nodes.iter().filter(|node| is_control_plane(node) == control_planes);
         Ok(wanted.filter_map(|node| node["metadata"]["name"].as_str().map(str::to_owned)).collect())
     }
 
@@ -100,9 +99,49 @@ impl RealScene {
         longest.max(last.elapsed())
     }
 
+    /// Reads a cluster's Nodes repeatedly while `during` runs. Returns the lowest number of Ready control planes; `None`
+    /// without any answer.
+    pub async fn fewest_control_planes(&self, cluster: &str, during: impl Future<Output = ()>) -> Option<usize> {
+        let mut fewest: Option<usize> = None;
+        let asking = async {
+            loop {
+                if let Ok(nodes) = self.nodes(cluster).await {
+                    let ready = nodes.iter().filter(|node| is_control_plane(node) && is_ready(node)).count();
+                    fewest = Some(fewest.map_or(ready, |before| before.min(ready)));
+                }
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = during => {}
+            _ = asking => {}
+        }
+        fewest
+    }
+
     /// When a machine booted; `None` while it is off.
     async fn boot_time(&self, hostname: &str) -> Option<String> {
         self.host.run(hostname, &["stat", "--format=%Y", "/proc/1"]).await.ok()
+    }
+
+    /// The versions of a cluster's kubelets.
+    pub async fn kubelets(&self, cluster: &str) -> anyhow::Result<Vec<String>> {
+        let nodes = self.nodes(cluster).await?;
+        let version =
+            |node: &Value| node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default().to_owned();
+        Ok(nodes.iter().map(version).collect())
+    }
+
+    /// Waits until the members of etcd are exactly this many control-plane Nodes.
+    pub async fn wait_members(&self, cluster: &str, wanted: usize) -> anyhow::Result<()> {
+        let what = format!("{wanted} members of etcd");
+        let outcome = eventually_within(PATIENCE, &what, || async {
+            let nodes = self.names(cluster, true).await?;
+            let members = self.etcd_members(&self.control_plane(cluster).await?).await?;
+            ensure!(members == nodes && nodes.len() == wanted, "Nodes {nodes:?}, members {members:?}");
+            Ok(())
+        });
+        self.scene.explain(outcome.await).await
     }
 
     /// The names of the etcd members, as reported by the member on this machine.
@@ -116,6 +155,10 @@ impl RealScene {
         let members = answer["members"].as_array().with_context(|| format!("etcd answered {answer}"))?;
         Ok(members.iter().filter_map(|member| member["name"].as_str().map(str::to_owned)).collect())
     }
+}
+
+fn is_control_plane(node: &Value) -> bool {
+    node["metadata"]["labels"].get(CONTROL_PLANE).is_some()
 }
 
 /// Two Pods that serve their names, and a Service in front of them.

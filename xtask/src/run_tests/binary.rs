@@ -57,6 +57,11 @@ fn from_message(message: &Value) -> Option<TestBinary> {
 }
 
 impl TestBinary {
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), program: PathBuf::new(), folder: PathBuf::new() }
+    }
+
     /// Runs it to its end, or until its timeout.
     pub(crate) fn run(&self, arguments: &[String], limit: Duration) -> Ended {
         let mut command = Command::new(&self.program);

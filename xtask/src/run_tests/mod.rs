@@ -9,16 +9,17 @@
 
 mod binary;
 mod order;
+mod queue;
 mod report;
 
 use std::process::Command;
 use std::str::FromStr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use queue::Queue;
 use report::Summary;
 
 /// The timeout of one binary, in minutes. The longest boots whole clusters, and takes a quarter of an hour on an idle
@@ -37,21 +38,27 @@ pub(crate) fn run(all: &[String]) -> Result<bool> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let at_once = number("CAPMAAS_TESTS_AT_ONCE", processors + 1)?;
     let limit = Duration::from_secs(60 * number("CAPMAAS_TEST_MINUTES", LIMIT)?);
-    let (next, summary) = (AtomicUsize::new(0), Mutex::new(Summary::default()));
+    let workers = at_once.min(binaries.len());
+    let (queue, summary) = (Mutex::new(Queue::new(binaries)), Mutex::new(Summary::default()));
+    let queue = || queue.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
-        for _ in 0..at_once.min(binaries.len()) {
+        for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(binary) = binaries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                // Not in the condition of a loop: that would hold the lock while the binary runs.
+                loop {
+                    let next = queue().next();
+                    let Some(binary) = next else { break };
                     println!("    Starting {}", binary.name);
                     let ended = binary.run(to_tests, limit);
+                    queue().ended(&binary);
                     if let Ok(mut summary) = summary.lock() {
-                        summary.add(binary, &ended);
+                        summary.add(&binary, &ended);
                     }
                 }
             });
         }
     });
-    let mut summary = summary.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
     order::remember(&summary.durations);
     if runs_documentation(to_cargo) {
         summary.add_documentation(&documentation(to_cargo, to_tests, limit)?);

@@ -52,7 +52,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 
 async fn nodes(real: &RealScene) -> anyhow::Result<()> {
     let columns = "custom-columns=NAME:.metadata.name,VERSION:.status.nodeInfo.kubeletVersion,\
-                   RUNTIME:.status.nodeInfo.containerRuntimeVersion,PROVIDER:.spec.providerID";
+                   RUNTIME:.status.nodeInfo.containerRuntimeVersion,\
+                   ZONE:.metadata.labels.topology\\.kubernetes\\.io/zone,PROVIDER:.spec.providerID";
     for arguments in
         [&["get", "nodes"][..], &["get", "nodes", "--output", columns], &["get", "pods", "--all-namespaces"]]
     {
