@@ -180,8 +180,8 @@ pub struct Record {
     pub bound: BTreeMap<IpAddr, BTreeSet<String>>,
     /// Those of its addresses whose machine MAAS shows with the stamp of a MaasMachine in another namespace (S7).
     pub anothers: BTreeSet<IpAddr>,
-    /// It is bound to a machine that has no address at the moment: it would follow that machine to its next owner (S18).
-    pub dangling: bool,
+    /// The machines of each entry without an address: the record follows them, also to their next owner (S18).
+    pub dangling: Vec<BTreeSet<String>>,
 }
 
 /// An address that MAAS has reserved for our user.

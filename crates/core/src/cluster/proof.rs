@@ -89,9 +89,11 @@ fn claims(machine: &Machine, record: &Record, address: &IpAddr) -> bool {
     }
 }
 
-/// Whether the stamp of a machine has to be read, because it decides whose the record is.
+/// Whether the stamp of a machine has to be read, because it decides whose the record is, or whether an entry without an address
+/// stays in it.
 pub fn rests_on_stamp(machine: &Machine, record: &Record) -> bool {
     record.addresses.iter().any(|address| claims(machine, record, address))
+        || machine.system_id.as_ref().is_some_and(|id| record.dangling.iter().any(|holders| holders.contains(id)))
 }
 
 /// Whether the name alone proves whose a record is: only our UID yields it. Its digits are few, so somebody may create objects
