@@ -132,7 +132,7 @@ fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Ste
 /// the entry once it is back. Any write would remove the entry. That of another machine would follow it to its next owner.
 fn is_awaited(observed: &Observed, holders: &BTreeSet<String>) -> bool {
     let is_ours = |machine: &Machine| {
-        let is_anothers = matches!(machine.stamp, Stamp::Missing | Stamp::Anothers);
+        let is_anothers = matches!(machine.stamp, Stamp::Missing | Stamp::OwnedBy(_) | Stamp::Anothers);
         machine.system_id.as_ref().is_some_and(|id| holders.contains(id))
             && !is_anothers
             && machine.control_plane

@@ -149,7 +149,9 @@ pub enum Stamp {
     Own(BTreeSet<IpAddr>),
     /// None yet. A machine of the Go provider gets one when it is adopted (S24).
     Missing,
-    /// Another object's, or one that the machine will never get from us.
+    /// None, and MAAS shows this other user as the machine's owner: nobody else can stamp it.
+    OwnedBy(String),
+    /// Another object's, or nobody owns the machine.
     Anothers,
     /// MAAS did not answer, for this reason.
     Unknown(String),
@@ -214,6 +216,8 @@ pub struct Rival {
 pub enum ApiServer {
     /// Not probed in this pass.
     NotAsked,
+    /// It is being probed, and has not answered yet.
+    BeingAsked,
     Answers,
     /// It does not answer, for this reason.
     Silent(String),
@@ -229,6 +233,8 @@ pub enum Hosts {
     TooEarly,
     /// Not read in this pass.
     NotAsked,
+    /// They are being read, and are not known yet.
+    BeingRead,
     Seen(Box<crate::hosts::Observed>),
 }
 

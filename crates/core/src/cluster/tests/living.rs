@@ -5,7 +5,7 @@ use capmaas_api::{ConditionStatus, Conditions as _, conditions, names, reasons};
 
 use super::super::decide;
 use super::super::journal::Source;
-use super::super::observed::{ApiServer, Contract, Machine, Record, Refusal};
+use super::super::observed::{ApiServer, Contract, Machine, Refusal};
 use super::super::plan::Effect;
 use super::*;
 use crate::backoff::Trouble;
@@ -111,32 +111,6 @@ fn s18_an_address_leaves_when_its_machine_is_being_deleted_or_is_off() {
         let expected = Effect::UpdateDnsRecord { id: 7, addresses: ips(&["10.0.0.1"]) };
         assert_eq!(decide(&observed, now()).effect, Some(expected));
     }
-}
-
-#[test]
-fn s18_an_entry_without_an_address_stays_only_for_a_control_plane_machine_of_ours_that_is_up() {
-    let bare = || Machine { system_id: Some("bare".into()), stamp: Stamp::Own(BTreeSet::new()), ..up("m2", &[]) };
-    let is_written = |machine: Machine, holders: &[&str]| {
-        let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"]), machine]);
-        let dangling = vec![holders.iter().map(ToString::to_string).collect()];
-        observed.record = Lookup::Found(Record { dangling, ..record(7, &["10.0.0.1"]) });
-        let effect = decide(&observed, now()).effect;
-        assert!(matches!(effect, None | Some(Effect::UpdateDnsRecord { .. })), "{effect:?}");
-        effect.is_some()
-    };
-    assert!(!is_written(bare(), &["bare"]));
-    assert!(!is_written(Machine { stamp: Stamp::Unknown("MAAS is away".into()), ..bare() }, &["bare"]));
-    for machine in [
-        leaving(bare()),
-        Machine { powered: false, ..bare() },
-        Machine { state: Some("Ready".into()), ..bare() },
-        Machine { control_plane: false, ..bare() },
-        Machine { stamp: Stamp::Missing, ..bare() },
-        Machine { stamp: Stamp::Anothers, ..bare() },
-    ] {
-        assert!(is_written(machine.clone(), &["bare"]), "{machine:?}");
-    }
-    assert!(is_written(bare(), &["other"]) && is_written(bare(), &[]));
 }
 
 #[test]

@@ -27,7 +27,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
             stamp: match marked {
                 0..150 => Stamp::Own(addresses.iter().copied().collect()),
                 150..170 => Stamp::Own(BTreeSet::new()),
-                170..190 => Stamp::Missing,
+                170..180 => Stamp::Missing,
+                180..190 => Stamp::OwnedBy("alice".into()),
                 190..210 => Stamp::Anothers,
                 210..230 => Stamp::NotRead,
                 230.. => Stamp::Unknown("away".to_owned()),
