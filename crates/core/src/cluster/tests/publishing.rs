@@ -26,7 +26,7 @@ fn s18_an_entry_without_an_address_stays_only_for_a_machine_of_ours_that_is_up()
     let bare = || Machine { system_id: Some("bare".into()), stamp: Stamp::Own(BTreeSet::new()), ..up("m2", &[]) };
     let is_written = |machine: Machine, holders: &[&str]| {
         let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"]), machine]);
-        let dangling = vec![holders.iter().map(ToString::to_string).collect()];
+        let dangling = vec![holders.iter().map(|id| (*id).to_owned()).collect()];
         observed.record = Lookup::Found(Record { dangling, ..record(7, &["10.0.0.1"]) });
         let effect = decide(&observed, now()).effect;
         assert!(matches!(effect, None | Some(Effect::UpdateDnsRecord { .. })), "{effect:?}");
