@@ -7,9 +7,9 @@ use std::time::Duration;
 use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
 use jiff::Timestamp;
 
-use super::addresses::published;
+use super::addresses::{is_up, published};
 use super::journal::{Journal, Source};
-use super::observed::{Observed, Record, Reserved};
+use super::observed::{Machine, Observed, Record, Reserved, Stamp};
 use super::plan::{Effect, Patch, Plan};
 use super::proof::{Whose, whose};
 use crate::Lookup;
@@ -111,7 +111,7 @@ pub(super) fn noted(journal: &Journal, source: Source, name: &str, record: &Reco
 fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Step) {
     let published = published(observed);
     let addresses = published.wanted.given(&record.addresses);
-    if addresses != record.addresses || record.dangling {
+    if addresses != record.addresses || record.dangling.iter().any(|holders| !is_awaited(observed, holders)) {
         step.journal.owed = owed(observed, &addresses);
         step.events.push(Event::normal("DNSRecordUpdated", format!("{name} now resolves to {}", listed(&addresses))));
         step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses });
@@ -126,6 +126,24 @@ fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Ste
         message,
     ));
     give_back(observed, &record.addresses, step);
+}
+
+/// Whether an entry without an address may stay: a control plane machine that is up has lost the address, and MAAS itself completes
+/// the entry once it is back. Any write would remove the entry. That of another machine would follow it to its next owner.
+fn is_awaited(observed: &Observed, holders: &BTreeSet<String>) -> bool {
+    let is_ours = |machine: &Machine| {
+        let is_anothers = matches!(machine.stamp, Stamp::Missing | Stamp::OwnedBy(_) | Stamp::Anothers);
+        machine.system_id.as_ref().is_some_and(|id| holders.contains(id))
+            && !is_anothers
+            && machine.control_plane
+            && !machine.deleting
+            && is_up(machine)
+    };
+    match &observed.machines {
+        Lookup::Found(machines) => machines.iter().any(is_ours),
+        Lookup::Absent => false,
+        Lookup::Unknown(_) => true,
+    }
 }
 
 /// Whether an address that is owed is in use no more: neither in our record nor on a machine of ours.

@@ -198,7 +198,7 @@ fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now
         ),
     );
     step.events.push(left);
-    if record.addresses.is_empty() && !record.dangling {
+    if record.addresses.is_empty() && record.dangling.is_empty() {
         let mut plan = finish(observed, &BTreeSet::new(), draft, now);
         if plan.finalizer == Finalizer::Remove {
             plan.events.extend(step.events);

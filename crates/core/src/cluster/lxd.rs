@@ -14,6 +14,8 @@ const WATCH: Requeue = Requeue::seconds(300);
 /// How often hosts that are not ready yet are checked.
 const AWAIT: Requeue = Requeue::seconds(20);
 
+const TOO_EARLY: &str = "waiting for the cluster's API server";
+
 pub(super) struct LxdStep {
     pub(super) effect: Option<Effect>,
     /// `None`: nothing new is known.
@@ -39,8 +41,15 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> LxdStep {
             Requeue::OnChange,
             true,
         ),
-        Hosts::TooEarly => quiet(Some(pending("waiting for the cluster's API server")), AWAIT, true),
+        Hosts::TooEarly => quiet(Some(pending(TOO_EARLY)), AWAIT, true),
         Hosts::NotAsked => quiet(None, AWAIT, true),
+        Hosts::BeingRead => {
+            // What MAAS showed before stays until it shows something else.
+            let is_over = observed.object.status.conditions.condition(type_).is_none_or(|told| {
+                told.reason.as_deref() == Some(reasons::LXD_SWITCHED_OFF) || told.message.as_deref() == Some(TOO_EARLY)
+            });
+            quiet(is_over.then(|| pending("reading the VM hosts from MAAS")), AWAIT, true)
+        }
         Hosts::Seen(seen) => {
             let step = hosts::decide(seen, now);
             let (verdict, requeue) = match step.standing {

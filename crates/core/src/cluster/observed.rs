@@ -149,7 +149,9 @@ pub enum Stamp {
     Own(BTreeSet<IpAddr>),
     /// None yet. A machine of the Go provider gets one when it is adopted (S24).
     Missing,
-    /// Another object's, or one that the machine will never get from us.
+    /// None, and MAAS shows this other user as the machine's owner: nobody else can stamp it.
+    OwnedBy(String),
+    /// Another object's, or nobody owns the machine.
     Anothers,
     /// MAAS did not answer, for this reason.
     Unknown(String),
@@ -180,8 +182,8 @@ pub struct Record {
     pub bound: BTreeMap<IpAddr, BTreeSet<String>>,
     /// Those of its addresses whose machine MAAS shows with the stamp of a MaasMachine in another namespace (S7).
     pub anothers: BTreeSet<IpAddr>,
-    /// It is bound to a machine that has no address at the moment: it would follow that machine to its next owner (S18).
-    pub dangling: bool,
+    /// The machines of each entry without an address: the record follows them, also to their next owner (S18).
+    pub dangling: Vec<BTreeSet<String>>,
 }
 
 /// An address that MAAS has reserved for our user.
@@ -214,6 +216,8 @@ pub struct Rival {
 pub enum ApiServer {
     /// Not probed in this pass.
     NotAsked,
+    /// It is being probed, and has not answered yet.
+    BeingAsked,
     Answers,
     /// It does not answer, for this reason.
     Silent(String),
@@ -229,6 +233,8 @@ pub enum Hosts {
     TooEarly,
     /// Not read in this pass.
     NotAsked,
+    /// They are being read, and are not known yet.
+    BeingRead,
     Seen(Box<crate::hosts::Observed>),
 }
 

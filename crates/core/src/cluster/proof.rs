@@ -48,7 +48,7 @@ pub(super) fn resolves_to(observed: &Observed, record: &Record) -> ResolvesTo {
             match &machine.stamp {
                 Stamp::Unknown(why) => unread = unread.or(Some(why.as_str())),
                 Stamp::NotRead => unread = unread.or(Some("the stamps of the machines were not read")),
-                Stamp::Missing => unstamped = unstamped.or(Some(machine)),
+                Stamp::Missing | Stamp::OwnedBy(_) => unstamped = unstamped.or(Some(machine)),
                 Stamp::Own(_) | Stamp::Anothers => {}
             }
         }
@@ -60,15 +60,22 @@ pub(super) fn resolves_to(observed: &Observed, record: &Record) -> ResolvesTo {
         return ResolvesTo::Unknown(why.to_owned());
     }
     match (unstamped.filter(|_| !settled), here, elsewhere) {
-        (Some(machine), ..) => ResolvesTo::Unstamped(format!(
-            "the machine {} does not carry the stamp of the MaasMachine {} in MAAS yet",
-            machine.system_id.as_deref().unwrap_or_default(),
-            machine.name
-        )),
+        (Some(machine), ..) => ResolvesTo::Unstamped(unstamped_message(machine)),
         (None, false, None) => ResolvesTo::Nowhere,
         (None, false, Some(address)) => ResolvesTo::Elsewhere(address),
         (None, true, None) => ResolvesTo::Here,
         (None, true, Some(_)) => ResolvesTo::HereAndElsewhere,
+    }
+}
+
+fn unstamped_message(machine: &Machine) -> String {
+    let (id, name) = (machine.system_id.as_deref().unwrap_or_default(), &machine.name);
+    match &machine.stamp {
+        Stamp::OwnedBy(owner) => format!(
+            "the machine {id} of the MaasMachine {name} carries no stamp and belongs in MAAS to the user {owner}, who alone can stamp \
+             it; use an API key of {owner} for this cluster until its machines are stamped, and leave the record in MAAS as it is"
+        ),
+        _ => format!("the machine {id} does not carry the stamp of the MaasMachine {name} in MAAS yet"),
     }
 }
 
@@ -89,9 +96,11 @@ fn claims(machine: &Machine, record: &Record, address: &IpAddr) -> bool {
     }
 }
 
-/// Whether the stamp of a machine has to be read, because it decides whose the record is.
+/// Whether the stamp of a machine has to be read, because it decides whose the record is, or whether an entry without an address
+/// stays in it.
 pub fn rests_on_stamp(machine: &Machine, record: &Record) -> bool {
     record.addresses.iter().any(|address| claims(machine, record, address))
+        || machine.system_id.as_ref().is_some_and(|id| record.dangling.iter().any(|holders| holders.contains(id)))
 }
 
 /// Whether the name alone proves whose a record is: only our UID yields it. Its digits are few, so somebody may create objects

@@ -1,7 +1,7 @@
 //! The decision about a `MaasCluster`, from creation to deletion.
 
 use capmaas_api::cluster::NetworkStatus;
-use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
+use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
 use jiff::Timestamp;
 
 use super::addresses::is_up;
@@ -260,6 +260,14 @@ fn api_server(observed: &Observed, draft: &Draft<'_>) -> Option<Verdict> {
         ApiServer::Answers => Some(Verdict::new(type_, ConditionStatus::True, reasons::API_SERVER_AVAILABLE, "")),
         ApiServer::Silent(why) => {
             Some(Verdict::fault(type_, Severity::Warning, reasons::API_SERVER_NOT_READY, why.clone()))
+        }
+        ApiServer::BeingAsked => {
+            // An answer, or its absence, is true until the next one. Anything else that was told is over.
+            let told = observed.object.status.conditions.condition(type_);
+            told.is_none_or(|told| told.severity == Some(Severity::Info)).then(|| {
+                let message = "checking whether the API server answers";
+                Verdict::fault(type_, Severity::Info, reasons::API_SERVER_NOT_READY, message)
+            })
         }
         ApiServer::NotAsked if draft.is_true(type_) || any_up(observed) => None,
         ApiServer::NotAsked => Some(Verdict::fault(

@@ -90,18 +90,20 @@ pub(super) async fn observe(
 fn facts_of(record: &DnsResource) -> Record {
     let entries = record.ip_addresses.as_deref().unwrap_or_default();
     let parsed = |entry: &maas_client::IpAddress| entry.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok());
+    let holders = |entry: &maas_client::IpAddress| -> BTreeSet<String> {
+        entry.interface_set.iter().filter_map(|holder| holder.system_id.clone()).collect()
+    };
     let mut bound: BTreeMap<IpAddr, BTreeSet<String>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| !entry.interface_set.is_empty()) {
         let Some(address) = parsed(entry) else { continue };
-        let holders = entry.interface_set.iter().filter_map(|holder| holder.system_id.clone());
-        bound.entry(address).or_default().extend(holders);
+        bound.entry(address).or_default().extend(holders(entry));
     }
     Record {
         bound,
         anothers: BTreeSet::new(),
         id: record.id,
         addresses: entries.iter().filter_map(parsed).collect(),
-        dangling: entries.iter().any(|entry| parsed(entry).is_none()),
+        dangling: entries.iter().filter(|entry| parsed(entry).is_none()).map(holders).collect(),
     }
 }
 
@@ -237,8 +239,9 @@ impl Access<'_> {
                         && owner == Some(self.identity.user())
                         && holder.interface_set.is_empty()
                 };
+                // A time that cannot be read proves nothing.
                 let is_recent = |holder: &maas_client::IpAddress| {
-                    since.is_none_or(|since| reserved_at(holder).is_none_or(|at| at >= since))
+                    since.zip(reserved_at(holder)).is_some_and(|(since, at)| at >= since)
                 };
                 let mut ours = holders.iter().filter(|holder| ours(holder)).peekable();
                 match (ours.peek().is_some(), ours.any(is_recent)) {
@@ -327,10 +330,13 @@ const USABLE: [MachineStatus; 6] = [
     MachineStatus::DiskErasing,
 ];
 
-/// When MAAS stored an address. MAAS reports UTC without a time zone.
+/// When MAAS stored an address, in UTC; before MAAS 3.5 the time has no zone.
 fn reserved_at(address: &maas_client::IpAddress) -> Option<Timestamp> {
-    let time: jiff::civil::DateTime = address.created.as_deref()?.parse().ok()?;
-    time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|time| time.timestamp())
+    let created = address.created.as_deref()?;
+    created.parse().ok().or_else(|| {
+        let time: jiff::civil::DateTime = created.parse().ok()?;
+        time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|time| time.timestamp())
+    })
 }
 
 /// Whether a name was generated for the object with this UID.

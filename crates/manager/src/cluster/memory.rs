@@ -51,8 +51,8 @@ struct State {
 #[derive(Clone)]
 pub(super) struct Shown {
     pub(super) stamp: Stamp,
-    /// Our MAAS user owns it, so it can be stamped.
-    pub(super) is_our_users: bool,
+    /// Only its owner can stamp it.
+    pub(super) owner: Option<String>,
     pub(super) addresses: BTreeSet<IpAddr>,
 }
 

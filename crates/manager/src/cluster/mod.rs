@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_core::backoff::Request;
-use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::{Effect, Plan};
 use capmaas_core::cluster::provenance::{Provenance, judge};
+use capmaas_core::cluster::{decide, while_doing};
 use capmaas_core::credentials::Standing;
 use capmaas_core::machine::DEBTS_ANNOTATION;
 use capmaas_core::plan::Requeue;
@@ -32,7 +32,7 @@ use crate::lxd_hosts::Reports;
 use crate::machine::SLOT_WAIT;
 use crate::machine::debts::{self, Settled};
 use crate::metrics::Metrics;
-use crate::reconcile::{self, Reconciler, SEND};
+use crate::reconcile::{self, Reconciler, SEND, while_waiting};
 
 pub use controller::run;
 pub use memory::Memory;
@@ -94,7 +94,7 @@ impl Reconciler for Context {
     /// Settles debts first. Cached data is good enough to see that there is nothing to do; any action is based on what
     /// MAAS reports now.
     async fn prepare(&self, key: &Key, seen: &mut Seen, mut plan: Plan) -> Result<ControlFlow<Requeue, Plan>> {
-        let owes = match self.pay(key, seen).await {
+        let owes = match self.pay(key, seen, &plan).await {
             ControlFlow::Continue(owes) => owes,
             ControlFlow::Break(requeue) => return Ok(ControlFlow::Break(requeue)),
         };
@@ -134,11 +134,11 @@ impl Reconciler for Context {
 impl Context {
     /// Settles the debts of the cluster as far as possible now. Returns whether there are debts left, or when to
     /// requeue after work on one. If MAAS refuses, the same debts are not retried at every wake-up (S26).
-    async fn pay(&self, key: &Key, seen: &Seen) -> ControlFlow<Requeue, bool> {
+    async fn pay(&self, key: &Key, seen: &mut Seen, plan: &Plan) -> ControlFlow<Requeue, bool> {
         let debts = seen.object.annotations().get(DEBTS_ANNOTATION);
         let debts = debts.map(|debts| Request::new(&(key.to_string(), debts)));
         let held = debts.and_then(|debts| self.memory.backoff.held(key, debts, self.clock.now()));
-        let settled = if held.is_some() { Ok(Settled::Waiting) } else { settle(self, key, seen).await };
+        let settled = if held.is_some() { Ok(Settled::Waiting) } else { self.settle_in_time(key, seen, plan).await };
         match (&settled, debts) {
             (Ok(Settled::Worked), Some(debts)) => {
                 let wait = self.memory.backoff.refused(key, debts, PAID, self.clock.now());
@@ -151,6 +151,21 @@ impl Context {
             (Ok(_), _) => {}
         }
         ControlFlow::Continue(matches!(settled, Ok(Settled::Waiting)))
+    }
+
+    /// Settles debts. If that takes long, the status that was decided does not wait for it; writing it puts off the settling to
+    /// the next pass, which finds it stored.
+    async fn settle_in_time(&self, key: &Key, seen: &mut Seen, plan: &Plan) -> Result<Settled> {
+        let status = match &plan.effect {
+            Some(effect) => while_doing(&seen.observed, effect, self.clock.now()),
+            None => plan.status.clone(),
+        };
+        let (mut object, mut outdated) = (seen.object.clone(), seen.outdated);
+        let (kubernetes, settling) = (self.kubernetes.as_ref(), settle(self, key, seen));
+        let settled = while_waiting(kubernetes, key, &mut object, status.as_ref(), &mut outdated, settling).await;
+        (seen.object, seen.outdated) = (object, outdated);
+        seen.observed.object.status = seen.object.status.clone().unwrap_or_default();
+        settled
     }
 }
 

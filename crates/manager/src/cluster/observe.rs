@@ -14,7 +14,7 @@ use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal, Stamp};
 use capmaas_core::cluster::provenance::is_plain_copy;
-use capmaas_core::cluster::{Journal, addresses, endpoint, while_reading};
+use capmaas_core::cluster::{Journal, addresses, decide, endpoint, while_reading};
 use capmaas_core::credentials::Standing;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{Journal as MachineJournal, debts};
@@ -134,8 +134,8 @@ pub(super) async fn observe(
         remembered = while_waiting(kubernetes, key, &mut object, status.as_ref(), &mut outdated, reading).await;
         observed.object.status = object.status.clone().unwrap_or_default();
     }
-    observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
-    observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
+    let workload = (context, key, cluster.as_ref());
+    observe_workload(workload, (&mut object, &mut outdated), (identity.as_ref(), &machines), &mut observed).await;
     Ok(Some(Seen { observed, object, cluster, identity, dns_name, remembered, outdated }))
 }
 
@@ -156,40 +156,61 @@ fn owe(object: &MaasCluster, observed: &mut Observed) {
     }
 }
 
-/// Observes the machines as LXD hosts, if they are meant to be hosts, once the API server answers.
-async fn hosts(
-    context: &Context,
-    key: &Key,
-    cluster: Option<&Key>,
-    object: &MaasCluster,
-    identity: Option<&Identity>,
-    machines: &Result<Vec<Arc<MaasMachine>>>,
-    observed: &Observed,
-) -> Hosts {
-    let desired = match capmaas_core::hosts::desired(&object.spec) {
-        Ok(Some(desired)) => desired,
-        Ok(None) => return Hosts::Off,
-        Err(why) => return Hosts::Unclear(why),
+/// Probes the API server, and, once it answers, observes the machines as LXD hosts if they are meant to be hosts. Both may take
+/// long; meanwhile the status says what is known so far.
+async fn observe_workload(
+    (context, key, cluster): (&Context, &Key, Option<&Key>),
+    (object, outdated): (&mut MaasCluster, &mut Option<Instant>),
+    (identity, machines): (Option<&Identity>, &Result<Vec<Arc<MaasMachine>>>),
+    observed: &mut Observed,
+) {
+    let kubernetes = context.kubernetes.as_ref();
+    let desired = capmaas_core::hosts::desired(&object.spec);
+    observed.hosts = match &desired {
+        Ok(Some(_)) => Hosts::NotAsked,
+        Ok(None) => Hosts::Off,
+        Err(why) => Hosts::Unclear(why.clone()),
     };
-    let answered =
-        object.status.as_ref().is_some_and(|status| status.conditions.is_true(conditions::API_SERVER_AVAILABLE));
+    if let Some(cluster) = cluster.filter(|_| may_probe(context, key, observed)) {
+        observed.api_server = ApiServer::BeingAsked;
+        let status = decide(observed, context.clock.now()).status;
+        let probing = kubernetes.workload_version(cluster);
+        let answer = while_waiting(kubernetes, key, object, status.as_ref(), outdated, probing).await;
+        observed.object.status = object.status.clone().unwrap_or_default();
+        observed.api_server = match answer {
+            Ok(_) => ApiServer::Answers,
+            Err(error) => ApiServer::Silent(error.to_string()),
+        };
+    }
+    let Ok(Some(desired)) = desired else { return };
+    if observed.object.deleting {
+        return;
+    }
     let answers = match observed.api_server {
         ApiServer::Answers => true,
         ApiServer::Silent(_) => false,
-        ApiServer::NotAsked => answered,
+        ApiServer::NotAsked | ApiServer::BeingAsked => {
+            observed.object.status.conditions.is_true(conditions::API_SERVER_AVAILABLE)
+        }
     };
-    if observed.object.deleting {
-        return Hosts::NotAsked;
-    }
-    let (Some(cluster), true) = (cluster, answers) else { return Hosts::TooEarly };
+    let (Some(cluster), true) = (cluster, answers) else {
+        observed.hosts = Hosts::TooEarly;
+        return;
+    };
     // What another identity does not see may still exist (S5).
     let identity = identity.filter(|identity| !matches!(identity.standing, Standing::Changed { .. }));
-    let (Some(identity), Ok(machines)) = (identity, machines) else { return Hosts::NotAsked };
+    let (Some(identity), Ok(machines)) = (identity, machines) else { return };
     if !context.memory.hosts.may_observe(key, context.clock.now()) {
-        return Hosts::NotAsked;
+        return;
     }
-    let host_context = host_context(context, key, cluster, object, identity);
-    Hosts::Seen(Box::new(hosts::observe(&host_context, desired, machines).await))
+    observed.hosts = Hosts::BeingRead;
+    let status = decide(observed, context.clock.now()).status;
+    let read = object.clone();
+    let host_context = host_context(context, key, cluster, &read, identity);
+    let reading = hosts::observe(&host_context, desired, machines);
+    let hosts = while_waiting(kubernetes, key, object, status.as_ref(), outdated, reading).await;
+    observed.object.status = object.status.clone().unwrap_or_default();
+    observed.hosts = Hosts::Seen(Box::new(hosts));
 }
 
 /// The inputs for observing hosts and performing effects on them.
@@ -312,26 +333,17 @@ fn leaves_as_host(machine: &MaasMachine) -> bool {
         && reason != Some(reasons::DNS_DETACH_PENDING)
 }
 
-/// Probes the cluster's API server if a control plane machine is up, the name resolves to it, and it was not probed
-/// recently. The probe may take a while, so changes that have to be published come first.
-async fn api_server(context: &Context, key: &Key, cluster: Option<&Key>, observed: &Observed) -> ApiServer {
-    let (Some(cluster), Lookup::Found(owner), Lookup::Found(machines)) = (cluster, &observed.owner, &observed.machines)
-    else {
-        return ApiServer::NotAsked;
-    };
+/// Whether the cluster's API server is to be probed now: a control plane machine is up, the name resolves to it, and it was not
+/// probed recently. The probe may take a while, so changes that have to be published come first.
+fn may_probe(context: &Context, key: &Key, observed: &Observed) -> bool {
+    let (Lookup::Found(owner), Lookup::Found(machines)) = (&observed.owner, &observed.machines) else { return false };
     let up = machines.iter().any(|machine| machine.control_plane && addresses::is_up(machine));
     let in_step = match &observed.record {
         Lookup::Found(record) => addresses::published(observed).wanted.given(&record.addresses) == record.addresses,
         Lookup::Absent | Lookup::Unknown(_) => endpoint::name(&observed.object, owner).is_none(),
     };
     let known = endpoint::wanted(&observed.object, owner, None).is_some();
-    if observed.object.deleting || !(up && in_step && known) || !context.memory.may_probe(key, context.clock.now()) {
-        return ApiServer::NotAsked;
-    }
-    match context.kubernetes.workload_version(cluster).await {
-        Ok(_) => ApiServer::Answers,
-        Err(error) => ApiServer::Silent(error.to_string()),
-    }
+    !observed.object.deleting && up && in_step && known && context.memory.may_probe(key, context.clock.now())
 }
 
 #[cfg(test)]

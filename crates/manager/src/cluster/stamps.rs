@@ -52,7 +52,7 @@ pub(super) async fn observe(
     let found = join_all(unseen.iter().map(|id| identity.machines.read(id))).await;
     for (id, found) in unseen.into_iter().zip(found) {
         match found {
-            Ok(machine) => drop(shown.insert(id.clone(), Shown::of(&machine, identity.user()))),
+            Ok(machine) => drop(shown.insert(id.clone(), Shown::of(&machine))),
             Err(error) if error.is_not_found() => {}
             // Another user's, who is nobody that shares ours.
             Err(error) if from_uid && error.status() == Some(403) => {}
@@ -62,7 +62,7 @@ pub(super) async fn observe(
     for (machine, facts) in claims.machines.iter().zip(facts.iter_mut()) {
         let Some(id) = facts.system_id.as_ref().filter(|id| ids.contains(*id)) else { continue };
         facts.stamp = match (shown.get(id), unread.get(id)) {
-            (Some(shown), _) => shown.stamp_of(machine),
+            (Some(shown), _) => shown.stamp_of(machine, identity.user()),
             (None, Some(why)) => Stamp::Unknown(why.clone()),
             (None, None) => Stamp::Anothers,
         };
@@ -89,21 +89,22 @@ pub(super) async fn observe(
 }
 
 impl Shown {
-    fn of(machine: &maas_client::Machine, user: &str) -> Self {
+    fn of(machine: &maas_client::Machine) -> Self {
         Self {
             stamp: stamp::Stamp::on(machine),
-            is_our_users: machine.owner.as_deref() == Some(user),
+            owner: machine.owner.clone().filter(|owner| !owner.is_empty()),
             addresses: linked_addresses(machine).iter().filter_map(|address| address.parse().ok()).collect(),
         }
     }
 
-    fn stamp_of(&self, object: &MaasMachine) -> Stamp {
+    fn stamp_of(&self, object: &MaasMachine, user: &str) -> Stamp {
         if self.stamp.is_of(object) {
-            Stamp::Own(self.addresses.clone())
-        } else if self.is_our_users && self.stamp.is_nobodys(object) {
-            Stamp::Missing
-        } else {
-            Stamp::Anothers
+            return Stamp::Own(self.addresses.clone());
+        }
+        match &self.owner {
+            Some(owner) if self.stamp.is_nobodys(object) && owner == user => Stamp::Missing,
+            Some(owner) if self.stamp.is_nobodys(object) => Stamp::OwnedBy(owner.clone()),
+            _ => Stamp::Anothers,
         }
     }
 }

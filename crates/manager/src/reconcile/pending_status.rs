@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::object::HasStatus;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::kubernetes::{Guard, Key, Kubernetes, OwnKind};
+use crate::kubernetes::{ErrorKind, Guard, Key, Kind, Kubernetes, OwnKind};
 
 /// How long the stored status may be outdated, over all waits of all passes that follow each other.
 const SOON: Duration = Duration::from_secs(2);
@@ -37,22 +39,54 @@ where
     if let Ok(done) = tokio::time::timeout_at(since + SOON, work.as_mut()).await {
         return done;
     }
-    let guard = Guard::of(object);
     let value = serde_json::to_value(status).unwrap_or_default();
-    let (told, done) = tokio::join!(kubernetes.apply_status(K::KIND, key, &guard, value), work);
-    // If somebody else changed the object in the meantime, the next guarded write of this pass is refused.
-    if let Ok(version) = told {
-        object.meta_mut().resource_version = Some(version.resource_version);
-        *object.status_mut() = Some(status.clone());
-        *outdated = None;
+    let (told, done) = tokio::join!(tell(kubernetes, key, object, value), work);
+    match told {
+        Told::ThisVersion(version) => {
+            object.meta_mut().resource_version = Some(version.resource_version);
+            *object.status_mut() = Some(status.clone());
+            *outdated = None;
+        }
+        // The next guarded write of this pass is refused, because the pass has not seen that version.
+        Told::AnotherVersion => *outdated = None,
+        Told::Nobody => {}
     }
     done
+}
+
+enum Told {
+    ThisVersion(Guard),
+    /// Somebody changed the object meanwhile, but not what the status is about.
+    AnotherVersion,
+    Nobody,
+}
+
+async fn tell<K: OwnKind>(kubernetes: &dyn Kubernetes, key: &Key, object: &K, status: Value) -> Told {
+    match kubernetes.apply_status(K::KIND, key, &Guard::of(object), status.clone()).await {
+        Ok(version) => return Told::ThisVersion(version),
+        Err(error) if error.kind == ErrorKind::Conflict => {}
+        Err(_) => return Told::Nobody,
+    }
+    let now = match K::KIND {
+        Kind::MaasMachine => kubernetes.maas_machine(key).await.map(|now| now.map(|now| now.metadata)),
+        Kind::MaasCluster => kubernetes.maas_cluster(key).await.map(|now| now.map(|now| now.metadata)),
+    };
+    let (Ok(Some(now)), seen) = (now, object.meta()) else { return Told::Nobody };
+    let about = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some());
+    if about(&now) != about(seen) {
+        return Told::Nobody;
+    }
+    let guard = Guard { resource_version: now.resource_version.unwrap_or_default() };
+    match kubernetes.apply_status(K::KIND, key, &guard, status).await {
+        Ok(_) => Told::AnotherVersion,
+        Err(_) => Told::Nobody,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use capmaas_api::{MaasMachine, MaasMachineStatus};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::clock::Clock;
@@ -88,6 +122,29 @@ mod tests {
         let patched: kubernetes::Result<MaasMachine> = kubernetes::patch(&port, &key, &Guard::of(&object), patch).await;
         assert!(patched.is_ok(), "the version with the status is known");
         assert_eq!(outdated, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_is_told_although_somebody_changed_the_metadata_and_not_if_it_was_the_spec() {
+        let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
+        let (port, key) = (MemoryKubernetes::new(clock), Key::new("n", "m"));
+        port.create(machine()).unwrap();
+        let metadata = json!({ "metadata": { "labels": { "a": "b" } } });
+        for (change, state, is_told) in
+            [(metadata, "Ready", true), (json!({ "spec": { "minCPU": 2 } }), "Allocated", false)]
+        {
+            let mut object = port.maas_machine(&key).await.unwrap().unwrap();
+            port.edit("MaasMachine", &key, &change).unwrap();
+            let status = MaasMachineStatus { machine_state: Some(state.into()), ..MaasMachineStatus::default() };
+            let (mut outdated, long) = (None, tokio::time::sleep(Duration::from_secs(20)));
+            while_waiting(&port, &key, &mut object, Some(&status), &mut outdated, long).await;
+            let stored = port.maas_machine(&key).await.unwrap().unwrap().status.and_then(|status| status.machine_state);
+            assert_eq!((stored.as_deref() == Some(state), outdated.is_none()), (is_told, is_told));
+            let patched: kubernetes::Result<MaasMachine> =
+                kubernetes::patch(&port, &key, &Guard::of(&object), json!({ "metadata": { "labels": { "c": "d" } } }))
+                    .await;
+            assert!(patched.is_err(), "the pass has not seen the change");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -161,3 +161,73 @@ async fn an_address_of_commissioning_is_not_published_when_a_link_loses_its_own(
     let message = stage.condition("LoadBalancerReady")["message"].to_string();
     assert!(message.contains("cp2"), "{message}");
 }
+
+/// Gives the only link of a machine this address, or none.
+fn link(stage: &Stage, machine: &str, address: Option<&str>) {
+    let nic = stage.maas.control().with_model(|model| {
+        let machine = model.db.machines.get(&model.machine_named(machine).unwrap()).unwrap();
+        machine.interfaces[0].name.clone()
+    });
+    let links = json!([{ "mode": "auto", "subnet": "10.0.0.0/24", "ip_address": address }]);
+    stage.arrange(json!([{ "interface": { "machine": machine, "name": nic, "links": links } }]));
+}
+
+async fn machine_passes(stage: &Stage, name: &str) {
+    let machines = stage.for_machines();
+    for _ in 0..4 {
+        machine::reconcile(&machines, &Key::new("default", name)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_a_machine_lost_comes_back_into_dns_without_a_write() {
+    let stage = Stage::new();
+    stage.plain_cluster();
+    let (one, two) = (stage.control_plane("cp1"), stage.control_plane("cp2"));
+    stage.rest().await;
+    owned(&stage, "cp2");
+    machine_passes(&stage, "cp2").await;
+    stage.forget_requests();
+    link(&stage, "cp2", None);
+    stage.advance(601);
+    machine_passes(&stage, "cp2").await;
+    stage.rest().await;
+    let published = stage.records()[0].1.clone();
+    assert!(
+        published.len() == 2 && published.contains(&one) && published.contains(&"null".to_owned()),
+        "{published:?}"
+    );
+    let message = stage.condition("LoadBalancerReady")["message"].to_string();
+    assert!(message.contains("not published") && message.contains("cp2"), "{message}");
+    link(&stage, "cp2", Some(&two));
+    assert!(stage.records()[0].1.contains(&two), "MAAS itself completes the entry");
+    machine_passes(&stage, "cp2").await;
+    stage.rest().await;
+    assert_eq!(stage.condition("LoadBalancerReady")["message"].as_str().unwrap_or_default(), "");
+    let to_dns = |write: &String| write.contains("/dnsresources/");
+    assert!(!stage.writes().iter().any(to_dns), "{:?}", stage.writes());
+    // Before its release the entry goes, with or without an address (S18).
+    link(&stage, "cp2", None);
+    stage.port.delete("MaasMachine", &Key::new("default", "cp2"));
+    stage.rest().await;
+    assert_eq!(stage.records()[0].1, [one]);
+}
+
+#[tokio::test]
+async fn a_machine_outside_of_the_preferred_subnets_is_named_and_the_record_keeps_what_it_had() {
+    let stage = Stage::new();
+    stage.plain_cluster();
+    let (_, two) = (stage.control_plane("cp1"), stage.control_plane("cp2"));
+    stage.rest().await;
+    let before = stage.records();
+    let one = stage.records()[0].1.iter().find(|address| **address != two).unwrap().clone();
+    stage.forget_requests();
+    stage.create(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "maas-preferred-subnet", "namespace": "default" },
+        "data": { "preferredSubnets": format!("{one}/32") },
+    }));
+    stage.rest().await;
+    let message = stage.condition("LoadBalancerReady")["message"].to_string();
+    assert!(message.contains("no address is in a preferred subnet: cp2"), "{message}");
+    assert_eq!((stage.records(), stage.writes()), (before, vec![]));
+}

@@ -181,6 +181,72 @@ async fn s18_a_forged_debt_frees_no_address_that_another_record_has() {
     assert!(stage.records().contains(&before[0]), "{:?}", stage.writes());
 }
 
+#[tokio::test]
+async fn s24_a_machine_of_an_earlier_user_is_named_with_its_owner() {
+    let stage = Stage::new();
+    stage.arrange(json!([{ "machine": { "hostname": "cp1", "status": "Deployed", "owner": "alice", "power": "on" } }]));
+    let (id, address) = machine_in_maas(&stage, "cp1");
+    stage.maas_machine("cp1", &id, &[&address]);
+    stage.arrange(json!([{"dns": {"fqdn": NAME, "ttl": 10, "ip_addresses": [address]}}]));
+    let endpoint = json!({ "controlPlaneEndpoint": { "host": NAME, "port": 6443 } });
+    let finalizer = json!({ "finalizers": ["maascluster.infrastructure.cluster.x-k8s.io"] });
+    stage.cluster(endpoint.clone(), endpoint, finalizer);
+    stage.rest().await;
+    let said = stage.condition("LoadBalancerReady");
+    assert_eq!((&said["status"], &said["reason"]), (&json!("Unknown"), &json!("NotOurMachine")));
+    let message = said["message"].as_str().unwrap();
+    let named = [id.as_str(), "MaasMachine cp1", "the user alice"];
+    assert!(named.iter().all(|word| message.contains(word)) && !message.contains("delete"), "{message}");
+    assert_eq!(stage.writes(), Vec::<String>::new());
+}
+
+/// Whether MAAS still has this address reserved.
+fn is_reserved(stage: &Stage, address: &str) -> bool {
+    let address: IpAddr = address.parse().unwrap();
+    stage.maas.control().with_model(|model| model.db.addresses.values().any(|row| row.ip == Some(address)))
+}
+
+/// A person reserves this address with the MAAS user that all share.
+async fn reserve(stage: &Stage, address: &str) {
+    let admin = stage.identities.of_manager().await.unwrap().client;
+    admin.ip_addresses().reserve(address.parse().unwrap()).await.unwrap();
+    stage.advance(60);
+}
+
+#[tokio::test]
+async fn s18_an_owed_address_is_released_only_if_it_was_reserved_since_the_object_exists() {
+    for version in ["3.4", "3.7"] {
+        let stage = Stage::of_version(version);
+        reserve(&stage, "10.0.0.77").await;
+        let owed = json!({ format!("{ANNOTATION}dns-owed-addresses"): "10.0.0.77,10.0.0.78" });
+        tenant(&stage, "c1-ffffff.k8s.example", &owed);
+        stage.advance(60);
+        reserve(&stage, "10.0.0.78").await;
+        passes(&stage).await;
+        assert!(is_reserved(&stage, "10.0.0.77"), "{version}: {:?}", stage.writes());
+        assert!(!is_reserved(&stage, "10.0.0.78"), "{version}: {:?}", stage.writes());
+        let events = stage.port.events();
+        let left = |reason: &str| events.iter().filter(|event| event.reason == reason).count();
+        assert_eq!((left("AddressLeft"), left("AddressGivenBack")), (1, 1), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn s18_who_shares_the_maas_user_frees_an_address_that_it_reserved_later_and_no_other() {
+    let stage = Stage::new();
+    reserve(&stage, "10.0.0.77").await;
+    tenant(&stage, "c1-ffffff.k8s.example", &json!({ format!("{ANNOTATION}endpoint-source"): "dns" }));
+    stage.advance(60);
+    reserve(&stage, "10.0.0.78").await;
+    stage.arrange(json!([{ "ip_address": { "ip": "10.0.0.79", "user": "alice" } }]));
+    let owed = format!("{ANNOTATION}dns-owed-addresses");
+    let forged = json!({ "metadata": { "annotations": { owed: "10.0.0.77,10.0.0.78,10.0.0.79" } } });
+    stage.port.edit("MaasCluster", &theirs(), &forged).unwrap();
+    passes(&stage).await;
+    let kept = ["10.0.0.77", "10.0.0.78", "10.0.0.79"].map(|address| is_reserved(&stage, address));
+    assert_eq!(kept, [true, false, true], "{:?}", stage.writes());
+}
+
 /// Somebody, through the user that all share, gives this record these addresses.
 async fn lead(stage: &Stage, addresses: &[&str]) {
     let admin = stage.identities.of_manager().await.unwrap().client;

@@ -63,8 +63,17 @@ impl Stage {
         Self::on(other.maas.clone(), Contract::List)
     }
 
+    /// With this version of MAAS.
+    pub(crate) fn of_version(version: &str) -> Self {
+        Self::of(Config { version: version.parse().unwrap(), ..Config::driven(ADMIN.parse().unwrap()) }, Contract::List)
+    }
+
     pub(crate) fn with(contract: Contract) -> Self {
-        let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
+        Self::of(Config::driven(ADMIN.parse().unwrap()), contract)
+    }
+
+    fn of(config: Config, contract: Contract) -> Self {
+        let maas = Simulator::new(config);
         let stage_two = json!([
             {"user": {"name": "carol", "admin": true, "key": CAROL}},
             {"user": {"name": "alice", "admin": false, "key": ALICE}},

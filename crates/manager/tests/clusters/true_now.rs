@@ -7,6 +7,7 @@ use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use crate::hosts::{IMAGE, join};
 use crate::stage::{Stage, key};
 
 /// How long a sentence may stand that is not true any more, with the time between two looks.
@@ -134,6 +135,40 @@ async fn with_a_slow_maas_a_cluster_that_is_deleted_says_what_is_waited_for() {
         told.messages
     );
     assert!(stage.object().is_null() && stage.records().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_hangs_is_not_waited_for_as_a_machine() {
+    let stage = Stage::new();
+    stage.plain_cluster();
+    stage.rest().await;
+    stage.control_plane("cp1");
+    stage.crash.let_probes_hang(Duration::from_secs(30));
+    let told = Told::by_passes(&stage).await;
+    assert!(told.lasted("waiting for the first control plane machine") <= SOON, "{:#?}", told.messages);
+    assert!(told.lasted("checking whether the API server answers") >= Duration::from_secs(27), "{:#?}", told.messages);
+    let silent = message(&stage);
+    assert!(silent.contains("it does not answer"), "{silent}");
+    // Afterwards the last answer stands, until there is another one.
+    stage.advance(60);
+    let told = Told::by_passes(&stage).await;
+    assert_eq!(told.messages.len(), 1, "{:#?}", told.messages);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_slow_maas_a_cluster_of_hosts_says_that_they_are_being_read() {
+    let mut stage = Stage::new();
+    stage.context.agent_image = Some(IMAGE.into());
+    stage.cluster(json!({}), json!({ "lxdControlPlaneCluster": true }), json!({}));
+    stage.rest().await;
+    join(&stage, "cp1");
+    stage.rest().await;
+    stage.port.workload_answers(&key(), true);
+    stage.advance(25);
+    slow(&stage, 20.0);
+    let told = Told::by_passes(&stage).await;
+    assert!(told.lasted("it does not answer") <= SOON, "{:#?}", told.messages);
+    assert!(told.lasted("reading the VM hosts from MAAS") >= Duration::from_secs(17), "{:#?}", told.messages);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
@@ -22,6 +23,7 @@ use tower::ServiceExt as _;
 pub(crate) struct Crash {
     fuse: Arc<Mutex<Option<Fuse>>>,
     blown: Arc<Notify>,
+    probe: Arc<Mutex<Option<Duration>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,12 @@ impl Crash {
     #[allow(dead_code, reason = "not every test binary dies at every write")]
     pub(crate) fn light_for_writes(&self, calls_left: u32, after_the_effect: bool) {
         *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect, only_writes: true });
+    }
+
+    /// How long the API server of a workload cluster leaves its probe without an answer.
+    #[allow(dead_code, reason = "not every test binary probes one")]
+    pub(crate) fn let_probes_hang(&self, wait: Duration) {
+        *self.probe.lock().unwrap() = Some(wait);
     }
 
     /// Disarms the fuse.
@@ -163,6 +171,10 @@ impl Kubernetes for Mortal {
     }
 
     async fn workload_version(&self, cluster: &Key) -> Result<String> {
+        let wait = *self.crash.probe.lock().unwrap();
+        if let Some(wait) = wait {
+            tokio::time::sleep(wait).await;
+        }
         self.port.workload_version(cluster).await
     }
 

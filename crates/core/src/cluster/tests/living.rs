@@ -5,7 +5,7 @@ use capmaas_api::{ConditionStatus, Conditions as _, conditions, names, reasons};
 
 use super::super::decide;
 use super::super::journal::Source;
-use super::super::observed::{ApiServer, Contract, Machine, Record, Refusal};
+use super::super::observed::{ApiServer, Contract, Machine, Refusal};
 use super::super::plan::Effect;
 use super::*;
 use crate::backoff::Trouble;
@@ -111,13 +111,6 @@ fn s18_an_address_leaves_when_its_machine_is_being_deleted_or_is_off() {
         let expected = Effect::UpdateDnsRecord { id: 7, addresses: ips(&["10.0.0.1"]) };
         assert_eq!(decide(&observed, now()).effect, Some(expected));
     }
-}
-
-#[test]
-fn s18_a_record_that_is_bound_to_a_released_machine_is_written_anew() {
-    let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
-    observed.record = Lookup::Found(Record { dangling: true, ..record(7, &["10.0.0.1"]) });
-    assert!(matches!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { .. })));
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn itself() -> WrittenFor {
 /// A record whose addresses belong to the machines `at-<address>` in MAAS.
 fn record(id: i64, addresses: &[&str]) -> Record {
     let bound = addresses.iter().map(|address| (ip(address), BTreeSet::from([format!("at-{address}")]))).collect();
-    Record { id, addresses: ips(addresses), bound, anothers: BTreeSet::new(), dangling: false }
+    Record { id, addresses: ips(addresses), bound, anothers: BTreeSet::new(), dangling: Vec::new() }
 }
 
 /// A control plane machine that is up and stamped.

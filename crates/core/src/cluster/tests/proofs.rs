@@ -259,6 +259,7 @@ fn s18_only_a_stamp_makes_a_machine_the_clusters() {
     for (stamp, reason) in [
         (Stamp::Anothers, reasons::DNS_NAME_TAKEN),
         (Stamp::Missing, reasons::NOT_OUR_MACHINE),
+        (Stamp::OwnedBy("alice".into()), reasons::NOT_OUR_MACHINE),
         (Stamp::NotRead, not_read),
         (Stamp::Unknown("MAAS is away".into()), not_read),
     ] {
@@ -287,6 +288,16 @@ fn s24_a_missing_stamp_is_named_and_looked_for_again_soon() {
     assert_eq!(said.status, capmaas_api::ConditionStatus::Undetermined);
     let message = said.message.unwrap();
     assert!(message.contains("at-10.0.0.1") && message.contains("MaasMachine m1"), "{message}");
+}
+
+#[test]
+fn s24_a_machine_that_only_another_user_can_stamp_is_named_with_its_owner() {
+    let observed = of_the_go_provider(&["10.0.0.1"], vec![stamped(Stamp::OwnedBy("alice".into()))]);
+    let plan = decide(&observed, now());
+    let said = condition(plan.status.as_ref().unwrap(), conditions::LOAD_BALANCER_READY).clone();
+    let message = said.message.unwrap();
+    assert!(["at-10.0.0.1", "MaasMachine m1", "user alice"].iter().all(|word| message.contains(word)), "{message}");
+    assert!(!message.contains("delete"), "{message}");
 }
 
 #[test]

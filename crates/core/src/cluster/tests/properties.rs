@@ -27,7 +27,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
             stamp: match marked {
                 0..150 => Stamp::Own(addresses.iter().copied().collect()),
                 150..170 => Stamp::Own(BTreeSet::new()),
-                170..190 => Stamp::Missing,
+                170..180 => Stamp::Missing,
+                180..190 => Stamp::OwnedBy("alice".into()),
                 190..210 => Stamp::Anothers,
                 210..230 => Stamp::NotRead,
                 230.. => Stamp::Unknown("away".to_owned()),
@@ -107,10 +108,11 @@ fn any_object() -> impl Strategy<Value = Object> {
 }
 
 fn any_record() -> impl Strategy<Value = Record> {
-    let holder = prop_oneof![4 => "sys-m[1-4]", 1 => Just("sys-other".to_owned())];
-    let bound = proptest::collection::btree_map(any_address(), holder.prop_map(|id| BTreeSet::from([id])), 0..6);
+    let holder = || prop_oneof![4 => "sys-m[1-4]", 1 => Just("sys-other".to_owned())];
+    let bound = proptest::collection::btree_map(any_address(), holder().prop_map(|id| BTreeSet::from([id])), 0..6);
     let addresses = || proptest::collection::btree_set(any_address(), 0..4);
-    (6i64..9, addresses(), bound, addresses(), any::<bool>()).prop_map(
+    let dangling = proptest::collection::vec(proptest::collection::btree_set(holder(), 0..2), 0..2);
+    (6i64..9, addresses(), bound, addresses(), dangling).prop_map(
         |(id, addresses, mut bound, mut anothers, dangling)| {
             bound.retain(|address, _| addresses.contains(address));
             anothers.retain(|address| bound.get(address).is_some_and(|holders| holders.contains("sys-other")));
@@ -242,7 +244,7 @@ proptest! {
             Some(Effect::UpdateDnsRecord { id, addresses }) => {
                 let Lookup::Found(record) = &observed.record else { panic!("{plan:?}") };
                 prop_assert_eq!(record.id, *id);
-                prop_assert!(*addresses != record.addresses || record.dangling);
+                prop_assert!(*addresses != record.addresses || !record.dangling.is_empty());
                 let identity_changed = observed.identity == Ok(changed());
                 prop_assert!(!identity_changed || observed.object.journal.record == Some(*id));
             }

@@ -183,7 +183,7 @@ impl World {
                 self.numbers += 1;
                 let (bound, anothers) = (BTreeMap::new(), BTreeSet::new());
                 let record =
-                    Record { id: self.numbers, addresses: addresses.clone(), bound, anothers, dangling: false };
+                    Record { id: self.numbers, addresses: addresses.clone(), bound, anothers, dangling: Vec::new() };
                 self.records.insert(name.clone(), record);
                 return Some(self.numbers);
             }
@@ -191,7 +191,7 @@ impl World {
                 self.reserve(addresses);
                 let record = self.records.values_mut().find(|record| record.id == *id).unwrap();
                 record.addresses.clone_from(addresses);
-                record.dangling = false;
+                record.dangling.clear();
             }
             Effect::DeleteDnsRecord { id } => self.records.retain(|_, record| record.id != *id),
             Effect::ReleaseAddress { address } => assert!(self.reserved.remove(address), "{address} was not reserved"),
