@@ -331,7 +331,7 @@ fn a_cluster_recovers_only_if_somebody_replaces_its_machines_and_there_is_room()
         Fate::NeedsPerson { why } => why,
         other => panic!("{other:?}"),
     };
-    assert_eq!(why(&[check(&["vm3"], None)]), "no MachineHealthCheck covers on-vm2");
+    assert_eq!(why(&[check(&["vm3"], None)]), "no MachineHealthCheck replaces on-vm2");
     assert!(why(&[check(&["vm2", "vm3"], Some(1))]).contains("more than 1 of its machines"));
     let ranged = |least| [HealthCheck { least_unhealthy: least, ..check(&["vm2", "vm3"], Some(2)) }];
     assert!(why(&ranged(3)).contains("fewer than 3 of its machines"));
