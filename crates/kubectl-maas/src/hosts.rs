@@ -244,6 +244,7 @@ mod tests {
             "{shown}"
         );
         described["tags"] = json!([LEAVING_TAG]);
+        described["used"]["cores"] = json!(0);
         let leaving = [host(described)];
         let leaving = Host::all(&leaving, &[]);
         assert!(render(&leaving).contains("being deleted, so it takes no new VMs, empty"));

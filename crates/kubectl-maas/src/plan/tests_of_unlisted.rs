@@ -37,6 +37,7 @@ fn vms() -> Objects {
         "MaasMachineTemplate" if object["metadata"]["name"] == "cp" => {
             object["spec"]["template"]["spec"]["provisioningMode"] = json!("lxd");
         }
+        "MaasCluster" => object["spec"]["failureDomains"] = json!([]),
         "MachineDeployment" => object["spec"]["replicas"] = json!(0),
         _ => {}
     })
