@@ -43,6 +43,8 @@ fn amounts(host: &VmHost) -> [(i64, i64); 3] {
 pub struct Host<'a> {
     vm_host: &'a VmHost,
     closed: Option<Closed>,
+    /// The key does not show the machine that it runs on, whose tags could close it.
+    is_beneath_hidden: bool,
 }
 
 /// A host that takes no new VMs.
@@ -51,8 +53,8 @@ struct Closed {
     tag: &'static str,
     /// The machine has the tag, not the VM host.
     by_machine: bool,
-    /// How many VMs are left on it.
-    left: usize,
+    /// How many VMs are left on it; `None` if the key does not show them.
+    left: Option<usize>,
 }
 
 impl<'a> Host<'a> {
@@ -60,30 +62,35 @@ impl<'a> Host<'a> {
     /// tags of both.
     pub fn all(vm_hosts: &'a [VmHost], machines: &[Machine]) -> Vec<Self> {
         let one = |vm_host: &'a VmHost| {
-            let on_machine = machine_of(vm_host, machines).map(|it| it.tag_names.as_slice()).unwrap_or_default();
+            let machine = machine_of(vm_host, machines);
+            let on_machine = machine.map(|it| it.tag_names.as_slice()).unwrap_or_default();
             let has = |tags: &[String], tag: &str| tags.iter().any(|it| it == tag);
             let closing = [LEAVING_TAG].into_iter().chain(MAINTENANCE_TAGS);
             let mut closing = closing.filter(|tag| has(&vm_host.tags, tag) || has(on_machine, tag));
             let closed = closing.next().map(|tag| Closed {
                 tag,
                 by_machine: !has(&vm_host.tags, tag),
-                left: vms_on(vm_host, machines).len(),
+                left: Some(vms_on(vm_host, machines).len()).filter(|vms| *vms > 0 || !is_used(vm_host)),
             });
-            Self { vm_host, closed }
+            let has_machine = vm_host.host.as_ref().is_some_and(|beneath| !beneath.system_id.is_empty());
+            Self { vm_host, closed, is_beneath_hidden: has_machine && machine.is_none() }
         };
         vm_hosts.iter().map(one).collect()
     }
 
     /// The problem, or that there is none.
     fn state(&self) -> String {
-        let Some(closed) = &self.closed else { return trouble(self.vm_host).unwrap_or("ok").to_owned() };
         if let Some(trouble) = trouble(self.vm_host) {
             return trouble.to_owned();
         }
+        let Some(closed) = &self.closed else {
+            return if self.is_beneath_hidden { HIDDEN } else { "ok" }.to_owned();
+        };
         let left = match closed.left {
-            0 => "empty".to_owned(),
-            1 => "1 VM left".to_owned(),
-            vms => format!("{vms} VMs left"),
+            None => "your key does not show its VMs".to_owned(),
+            Some(0) => "empty".to_owned(),
+            Some(1) => "1 VM left".to_owned(),
+            Some(vms) => format!("{vms} VMs left"),
         };
         let of = if closed.by_machine { " on its machine" } else { "" };
         match closed.tag {
@@ -92,6 +99,14 @@ impl<'a> Host<'a> {
             tag => format!("takes no new VMs, {left} (tag {tag}{of}, set by a person)"),
         }
     }
+}
+
+const HIDDEN: &str =
+    "unknown whether it takes new VMs: your key does not show the machine that it runs on, whose tags may prevent that";
+
+/// Whether MAAS counts anything on it.
+fn is_used(vm_host: &VmHost) -> bool {
+    vm_host.used.as_ref().and_then(|used| used.cores).is_some_and(|cores| cores > 0)
 }
 
 fn machine_of<'a>(vm_host: &VmHost, machines: &'a [Machine]) -> Option<&'a Machine> {
@@ -185,7 +200,7 @@ pub fn to_json(hosts: &[Host]) -> Value {
             "state": shown.state(),
             "trouble": trouble(host),
             "closedBy": shown.closed.as_ref().map(|closed| closed.tag),
-            "vmsLeft": shown.closed.as_ref().map(|closed| closed.left),
+            "vmsLeft": shown.closed.as_ref().and_then(|closed| closed.left),
         })
     };
     hosts.iter().map(one).collect()
@@ -229,6 +244,7 @@ mod tests {
             "{shown}"
         );
         described["tags"] = json!([LEAVING_TAG]);
+        described["used"]["cores"] = json!(0);
         let leaving = [host(described)];
         let leaving = Host::all(&leaving, &[]);
         assert!(render(&leaving).contains("being deleted, so it takes no new VMs, empty"));
@@ -242,12 +258,29 @@ mod tests {
                 "total": {"cores": 8, "memory": 16384}, "host": {"system_id": machine}}))
         };
         let tagged = json!({"system_id": "abc", "tag_names": ["fast", "maas-lxd-host-noschedule"]});
-        let machines = [serde_json::from_value(tagged).unwrap()];
+        let machines = [tagged, json!({"system_id": "def"})].map(|it| serde_json::from_value(it).unwrap());
         let vm_hosts = [described(1, "abc"), described(2, "def")];
         let shown = to_json(&Host::all(&vm_hosts, &machines));
         let words = "takes no new VMs, empty (tag maas-lxd-host-noschedule on its machine, set by a person)";
         assert_eq!((&shown[0]["state"], &shown[1]["state"]), (&json!(words), &json!("ok")));
         assert_eq!((&shown[0]["vmsLeft"], &shown[1]["vmsLeft"]), (&json!(0), &Value::Null));
+    }
+
+    #[test]
+    fn a_host_whose_vms_or_machine_the_key_does_not_show_is_neither_empty_nor_ok() {
+        let described = json!({"id": 1, "name": "h1", "version": "5.21", "capabilities": ["composable"],
+            "total": {"cores": 8, "memory": 16384}, "used": {"cores": 2, "memory": 0}, "host": {"system_id": "abc"}});
+        let shown = |tags: Value| {
+            let mut described = described.clone();
+            described["tags"] = tags;
+            to_json(&Host::all(&[host(described)], &[]))[0].clone()
+        };
+        let open = shown(json!([]));
+        assert!(open["state"].as_str().unwrap().starts_with("unknown whether it takes new VMs: your key"), "{open}");
+        let closed = shown(json!([MAINTENANCE_TAG]));
+        let words =
+            "in maintenance, so it takes no new VMs, your key does not show its VMs (tag maas-lxd-host-maintenance)";
+        assert_eq!((&closed["state"], &closed["vmsLeft"]), (&json!(words), &Value::Null));
     }
 
     #[test]

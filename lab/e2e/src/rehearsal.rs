@@ -13,6 +13,9 @@ use crate::maas::Maas;
 /// Simulated machines use addresses of this computer, so the networks of the inventory cannot be reproduced.
 const NETWORKS: [&str; 4] = ["fabrics", "vlans", "subnets", "ip_ranges"];
 
+/// Fields of a machine that name one of these networks; with them it would wait for ever.
+const NAMED_NETWORKS: [&str; 3] = ["/staticIP", "/lxdConfig/network", "/lxd/vmConfig/network"];
+
 impl Maas {
     /// Starts a MAAS with the inventory that `kubectl maas export` wrote.
     pub fn rehearsal(inventory: &str) -> anyhow::Result<Self> {
@@ -39,7 +42,11 @@ impl ClusterPlan {
     /// defined by the testbed.
     pub fn like(manifests: &str, core: CapiVersion) -> anyhow::Result<Self> {
         let objects = Objects::parse(manifests, "default")?;
-        let cluster = objects.of("Cluster").next().context("there is no Cluster in the file")?;
+        let mut clusters = objects.of("Cluster");
+        let cluster = clusters.next().context("there is no Cluster in the file")?;
+        if clusters.next().is_some() {
+            bail!("a rehearsal has one Cluster; leave one in the file");
+        }
         let word = |object: &Value, pointer: &str| -> String {
             object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
@@ -50,9 +57,18 @@ impl ClusterPlan {
             let name = pointers.map(|pointer| word(object, pointer)).into_iter().find(|name| !name.is_empty());
             let name = name.context("a group names no template")?;
             let found = objects.get("MaasMachineTemplate", &namespace, &name);
-            let mut spec =
+            let mut spec: Value =
                 found.with_context(|| format!("there is no MaasMachineTemplate {name}"))?["spec"]["template"]["spec"]
                     .clone();
+            for pointer in NAMED_NETWORKS {
+                if spec.pointer(pointer).is_some_and(|value| !value.is_null()) {
+                    let field = pointer.replace('/', ".");
+                    bail!(
+                        "spec{field} of the MaasMachineTemplate {name} names a network, and a rehearsal has other networks \
+                         than your data centre; remove it from the file"
+                    );
+                }
+            }
             // The testbed's images contain the simulated kubelet.
             spec.as_object_mut().map(|spec| spec.remove("image"));
             Ok(spec)
@@ -130,6 +146,21 @@ spec: {replicas: 5, template: {spec: {failureDomain: az3, infrastructureRef: {na
         assert_eq!((plan.workers, plan.failure_domain), (1, None), "as Kubernetes defaults them");
         let plan = ClusterPlan::like(MANIFESTS, V1_14).unwrap();
         assert_eq!((plan.workers, plan.worker, plan.failure_domain), (0, None, None));
+    }
+
+    #[test]
+    fn a_second_cluster_and_networks_of_the_data_centre_are_refused() {
+        let refused = |manifests: &str| ClusterPlan::like(manifests, V1_14).err().unwrap().to_string();
+        let second = refused(&format!("{MANIFESTS}---\nkind: Cluster\nmetadata: {{name: c2}}\n"));
+        assert!(second.contains("a rehearsal has one Cluster"), "{second}");
+        for (fields, named) in [
+            ("lxdConfig: {network: {devices: [storage]}}", "spec.lxdConfig.network of the MaasMachineTemplate md"),
+            ("lxd: {vmConfig: {network: storage}}", "spec.lxd.vmConfig.network"),
+            ("staticIP: 192.0.2.1", "spec.staticIP"),
+        ] {
+            let told = refused(&format!("{}{WORKERS}", MANIFESTS.replace("tags: [storage]", fields)));
+            assert!(told.contains(named), "{told}");
+        }
     }
 
     #[test]

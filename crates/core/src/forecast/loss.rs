@@ -72,7 +72,7 @@ pub struct HealthCheck {
     pub name: String,
     /// Namespace and name of its Cluster.
     pub cluster: String,
-    /// The names of the machines that it checks.
+    /// The names of the machines that it checks and may replace.
     pub machines: BTreeSet<String>,
     /// With fewer unhealthy machines than this it does nothing.
     pub least_unhealthy: usize,
@@ -203,7 +203,7 @@ fn fate(cluster: &str, control_plane: &Toll, workers: &Toll, checks: &[HealthChe
     for name in &lost {
         let looked_after: Vec<&&HealthCheck> = checks.iter().filter(|check| check.machines.contains(*name)).collect();
         let Some(first) = looked_after.first() else {
-            return Fate::NeedsPerson { why: format!("no MachineHealthCheck covers {name}") };
+            return Fate::NeedsPerson { why: format!("no MachineHealthCheck replaces {name}") };
         };
         let idle = |check: &HealthCheck| check.idle(down.iter().filter(|it| check.machines.contains(**it)).count());
         if let (true, Some(bound)) = (looked_after.iter().all(|check| idle(check).is_some()), idle(first)) {

@@ -18,7 +18,8 @@ mod words;
 use std::collections::BTreeSet;
 
 use crate::intent::{Intent, Problem};
-use crate::placement::{Host, Placement};
+use crate::maas::State;
+use crate::placement::{Host, Named, Placement};
 
 pub use candidate::{Candidate, Disk, Misfit};
 pub use loss::{Fate, HealthCheck, Impact, Lost, without};
@@ -31,6 +32,37 @@ pub struct Inventory {
     pub hosts: Vec<Host>,
     pub zones: BTreeSet<String>,
     pub pools: BTreeSet<String>,
+}
+
+impl Inventory {
+    pub fn lists(&self, id: &str) -> bool {
+        self.machines.iter().any(|machine| machine.id == id)
+    }
+
+    /// Adds the VMs that MAAS does not list although Kubernetes has them on an LXD host: a key may show the host without its VMs.
+    /// Their size is unknown, so they leave nothing when they go.
+    pub fn complete(&mut self, groups: &[Group]) {
+        for member in groups.iter().flat_map(|group| &group.members) {
+            let (Some(id), Some(name)) = (&member.machine, &member.host) else { continue };
+            let Some(host) = self.hosts.iter().find(|host| host.name == *name).filter(|_| !self.lists(id)) else {
+                continue;
+            };
+            let of = |named: &Option<Named>| named.as_ref().map_or_else(String::new, |it| it.name.clone());
+            self.machines.push(Candidate {
+                id: id.clone(),
+                hostname: member.name.clone(),
+                state: State::Unknown,
+                owned: true,
+                zone: of(&host.zone),
+                pool: of(&host.pool),
+                cores: 0,
+                memory: 0,
+                disks: Vec::new(),
+                tags: BTreeSet::new(),
+                vm_host: Some(host.id),
+            });
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +106,8 @@ pub struct Member {
     /// Its system ID; `None` while MAAS has nothing for it.
     pub machine: Option<String>,
     pub zone: Option<String>,
+    /// The name of its LXD host, if it is a VM.
+    pub host: Option<String>,
     /// A rollout replaces it.
     pub outdated: bool,
     /// It is being deleted, so it counts as gone; its resources are not free yet.

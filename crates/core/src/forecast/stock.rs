@@ -64,6 +64,8 @@ impl Stock {
 
     /// A machine is released, or a VM deleted: others can have it, or its resources.
     pub(super) fn give_back(&mut self, id: &str) {
+        // It is not an LXD host any more.
+        self.hosts.retain(|host| host.system_id.as_deref() != Some(id));
         let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return };
         let Some(machine) = self.machines.get_mut(index) else { return };
         if let Some(number) = machine.vm_host {
@@ -78,8 +80,6 @@ impl Stock {
             return;
         }
         (machine.state, machine.owned) = (State::Ready, false);
-        // It is not an LXD host any more.
-        self.hosts.retain(|host| host.system_id.as_deref() != Some(id));
     }
 
     /// Free bare-metal machines that meet the constraints, by zone and pool.

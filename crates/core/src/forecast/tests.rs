@@ -237,6 +237,22 @@ fn a_host_that_goes_tells_how_many_vms_must_go_first() {
 }
 
 #[test]
+fn vms_and_hosts_that_maas_does_not_list_are_where_their_objects_say() {
+    let mut all = inventory(vec![], vec![host(1, "az1", 8)]);
+    let vm = Member { host: Some("h1".into()), ..member("vm1", "az1", false) };
+    let vms = Group { members: vec![vm], cluster: "default/c2".into(), ..group(Role::Workers, 1, small_vm()) };
+    let hosts = Group { members: vec![member("m1", "az1", false)], ..group(Role::Workers, 0, wants(1024)) };
+    all.complete(std::slice::from_ref(&vms));
+    assert!(all.lists("vm1") && !all.lists("m1"));
+    let going = forecast(&all, &[hosts.clone(), vms.clone()], now());
+    assert!(matches!(going.steps[0].action, Action::Delete { hosted_vms: 1 }), "{:?}", going.steps);
+    assert!(Lost::named(&all, "h1").unwrap().machines.contains("vm1"));
+    let growing = Group { replicas: 2, ..vms };
+    let placed = forecast(&all, &[hosts, growing], now());
+    assert_eq!(story(&placed), ["-on-m1", "!"], "its machine is gone, although it was not listed");
+}
+
+#[test]
 fn a_template_that_cannot_be_acted_upon_is_told_once() {
     let problem = Problem { reason: "UnreadableSpec", message: "spec.image is empty".into() };
     let broken = Group { intent: Err(problem), ..group(Role::Workers, 2, wants(1)) };
@@ -331,7 +347,7 @@ fn a_cluster_recovers_only_if_somebody_replaces_its_machines_and_there_is_room()
         Fate::NeedsPerson { why } => why,
         other => panic!("{other:?}"),
     };
-    assert_eq!(why(&[check(&["vm3"], None)]), "no MachineHealthCheck covers on-vm2");
+    assert_eq!(why(&[check(&["vm3"], None)]), "no MachineHealthCheck replaces on-vm2");
     assert!(why(&[check(&["vm2", "vm3"], Some(1))]).contains("more than 1 of its machines"));
     let ranged = |least| [HealthCheck { least_unhealthy: least, ..check(&["vm2", "vm3"], Some(2)) }];
     assert!(why(&ranged(3)).contains("fewer than 3 of its machines"));

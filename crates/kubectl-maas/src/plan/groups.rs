@@ -18,6 +18,8 @@ use crate::{condition, text};
 const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
 const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
 const TOPOLOGY_NAME_LABEL: &str = "topology.cluster.x-k8s.io/deployment-name";
+const PAUSED: &str = "cluster.x-k8s.io/paused";
+const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
 const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
 /// The groups of all clusters, and notes about them.
@@ -70,7 +72,8 @@ pub fn desired(objects: &Objects) -> Desired {
             desired.groups.push(known.workers(set, SET_LABEL));
         }
     }
-    desired.unplanned.extend(strays(objects));
+    let strays: Vec<Unplanned> = strays(objects).chain(alone(objects, &desired.groups)).collect();
+    desired.unplanned.extend(strays);
     desired.checks = objects.of("MachineHealthCheck").map(|check| health_check(objects, check)).collect();
     desired.checks_unread.clone_from(&objects.checks_unread);
     desired
@@ -90,6 +93,20 @@ fn strays(objects: &Objects) -> impl Iterator<Item = Unplanned> {
             return None;
         };
         Some(Unplanned { cluster: format!("{namespace}/{cluster}"), why })
+    })
+}
+
+/// Machines of a file that nobody made from a template: what they ask for is not read.
+fn alone<'a>(objects: &'a Objects, groups: &'a [Group]) -> impl Iterator<Item = Unplanned> + 'a {
+    objects.of("Machine").filter(|machine| objects.is_given(machine)).filter_map(|machine| {
+        let (namespace, name) = (text(machine, "/metadata/namespace"), text(machine, "/metadata/name"));
+        let cluster = format!("{namespace}/{}", text(machine, "/spec/clusterName"));
+        let mut mine = groups.iter().filter(|group| group.cluster == cluster);
+        let is_member = mine.any(|group| group.members.iter().any(|member| member.name == name));
+        let why = format!(
+            "the Machine {name} is not planned: it belongs to no control plane, MachineDeployment or MachineSet"
+        );
+        (!is_member).then_some(Unplanned { cluster, why })
     })
 }
 
@@ -337,6 +354,7 @@ impl Known<'_> {
                     name: text(machine, "/metadata/name").to_owned(),
                     machine: object.and_then(system_id),
                     zone: zone(machine, object),
+                    host: object.map(|it| text(it, "/status/lxdHost").to_owned()).filter(|host| !host.is_empty()),
                     outdated: from.is_some_and(|from| from != wanted)
                         || !version.is_empty() && !is.is_empty() && !changes::same_version(is, version)
                         || condition(machine, "UpToDate").is_some_and(|it| it["status"] == "False")
@@ -378,13 +396,23 @@ fn zone(machine: &Value, object: Option<&Value>) -> Option<String> {
     all.into_iter().find(|zone| !zone.is_empty()).map(str::to_owned)
 }
 
+/// Whether it has an annotation, with any value.
+fn has_annotation(object: &Value, name: &str) -> bool {
+    object["metadata"]["annotations"].get(name).is_some()
+}
+
+/// The machines that it replaces: none while it or its Cluster is paused.
 fn health_check(objects: &Objects, check: &Value) -> HealthCheck {
     let (namespace, cluster) = (text(check, "/metadata/namespace"), text(check, "/spec/clusterName"));
     let wanted = check.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
     let expressions = check.pointer("/spec/selector/matchExpressions").and_then(Value::as_array);
+    let of = objects.get("Cluster", namespace, cluster);
+    let is_paused = has_annotation(check, PAUSED) || of.is_some_and(|it| it["spec"]["paused"] == true);
     let fits = |machine: &&Value| {
         text(machine, "/metadata/namespace") == namespace
             && text(machine, "/spec/clusterName") == cluster
+            && !is_paused
+            && ![PAUSED, SKIP_REMEDIATION].iter().any(|it| has_annotation(machine, it))
             && wanted.into_iter().flatten().all(|(name, value)| label(machine, name) == value.as_str())
             && expressions.into_iter().flatten().all(|expression| meets(machine, expression))
     };

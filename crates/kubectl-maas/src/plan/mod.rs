@@ -9,9 +9,13 @@ mod scale;
 mod tests;
 #[cfg(test)]
 mod tests_of_changes;
+#[cfg(test)]
+mod tests_of_unlisted;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
-use capmaas_core::forecast::{self, Action, Fate, Forecast, Group, Impact, Lost};
+use capmaas_core::forecast::{self, Action, Fate, Forecast, Group, Impact, Lost, Step};
 use capmaas_core::intent::Intent;
 use jiff::Timestamp;
 
@@ -40,20 +44,23 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// What is not planned.
     pub unplanned: Vec<Unplanned>,
+    /// Machines go that MAAS does not list, so what they leave is not counted.
+    leaves_unlisted: bool,
 }
 
 impl Answer {
     /// Whether everything fits, and everything that is lost recovers by itself. `None`: unknown, because something is not
-    /// planned. What is missing already is missing in any case.
+    /// planned. What is missing already is missing in any case, unless machines of unknown size leave something.
     pub fn fits(&self) -> Option<bool> {
         let comes_back = |impact: &Impact| matches!(impact.fate, Fate::Untouched | Fate::Recovers);
         let fits = self.forecast.fits() && self.impacts.iter().all(comes_back);
-        if fits && !self.unplanned.is_empty() { None } else { Some(fits) }
+        let is_known = if fits { self.unplanned.is_empty() } else { !self.leaves_unlisted };
+        is_known.then_some(fits)
     }
 }
 
 pub fn answer(
-    inventory: &forecast::Inventory,
+    listed: &forecast::Inventory,
     mut desired: Desired,
     question: &Question,
     now: Timestamp,
@@ -75,13 +82,17 @@ pub fn answer(
         scale::scale(&mut desired, scaling, names)?;
     }
     desired.unplanned.retain(|it| names(&it.cluster));
-    // The other groups change nothing, but machines that they still wait for count as demand.
-    for group in desired.groups.iter_mut().filter(|group| !is_asked(group)) {
-        group.replicas = group.members.iter().filter(|member| !member.leaving).count();
-        for member in &mut group.members {
-            member.outdated = false;
-        }
-    }
+    let unlisted = unlisted(listed, &desired, names);
+    desired.unplanned.extend(unlisted.iter().map(|(cluster, machines)| Unplanned {
+        cluster: cluster.clone(),
+        why: format!(
+            "{cluster}: your key, or the inventory, does not show {}; use an administrator's key, or an inventory that it exported",
+            machines.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        ),
+    }));
+    let mut inventory = listed.clone();
+    inventory.complete(&desired.groups);
+    desired.groups.iter_mut().filter(|group| !is_asked(group)).for_each(keep);
     if question.upgrade {
         for member in desired.groups.iter_mut().filter(|group| is_asked(group)).flat_map(|group| &mut group.members) {
             member.outdated = true;
@@ -95,17 +106,21 @@ pub fn answer(
                 group.name, group.cluster
             )
         }));
-        let forecast = forecast::forecast(inventory, &desired.groups, now);
+        let forecast = forecast::forecast(&inventory, &desired.groups, now);
         desired.unplanned.extend(evacuations(&forecast));
-        return Ok(Answer { forecast, impacts: Vec::new(), notes: desired.notes, unplanned: desired.unplanned });
+        let goes = |step: &Step| matches!(step.action, Action::Delete { .. });
+        let is_unlisted = |step: &Step| unlisted.get(&step.cluster).is_some_and(|it| it.contains(&step.machine));
+        let leaves_unlisted = forecast.steps.iter().any(|step| goes(step) && is_unlisted(step));
+        let Desired { notes, unplanned, .. } = desired;
+        return Ok(Answer { forecast, impacts: Vec::new(), notes, unplanned, leaves_unlisted });
     }
-    let lost = match Lost::all(inventory, &question.without) {
+    let lost = match Lost::all(&inventory, &question.without) {
         Ok(lost) => lost,
         Err(name) => bail!(
             "--without {name}: MAAS has no zone, VM host or machine of that name; kubectl maas hosts shows zones and hosts"
         ),
     };
-    let mut impacts = forecast::without(inventory, &desired.groups, &desired.checks, &lost, now);
+    let mut impacts = forecast::without(&inventory, &desired.groups, &desired.checks, &lost, now);
     impacts.retain(|impact| desired.groups.iter().any(|group| is_asked(group) && group.cluster == impact.cluster));
     if let Some(why) = &desired.checks_unread {
         desired.unplanned.extend(impacts.iter().map(|impact| Unplanned {
@@ -113,7 +128,34 @@ pub fn answer(
             why: format!("{}: whether anything replaces its lost machines is unknown: {why}", impact.cluster),
         }));
     }
-    Ok(Answer { forecast: Forecast::default(), impacts, notes: desired.notes, unplanned: desired.unplanned })
+    let Desired { notes, unplanned, .. } = desired;
+    Ok(Answer { forecast: Forecast::default(), impacts, notes, unplanned, leaves_unlisted: false })
+}
+
+/// Leaves a group that nobody asks about as it is. Machines that it still lacks count as demand.
+fn keep(group: &mut Group) {
+    let members = group.members.iter().filter(|member| !member.leaving).count();
+    group.replicas = group.replicas.max(members);
+    for member in &mut group.members {
+        member.outdated = false;
+    }
+}
+
+/// The machines that Kubernetes has and MAAS does not list, by cluster: a key that is no administrator's shows free machines
+/// and the user's own. Where they are and what they leave is unknown.
+fn unlisted(
+    inventory: &forecast::Inventory,
+    desired: &Desired,
+    is_asked: impl Fn(&str) -> bool,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let mut unlisted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for group in desired.groups.iter().filter(|group| is_asked(&group.cluster)) {
+        let stays = group.members.iter().filter(|member| !member.leaving);
+        for member in stays.filter(|it| it.machine.as_ref().is_some_and(|id| !inventory.lists(id))) {
+            unlisted.entry(group.cluster.clone()).or_default().insert(member.name.clone());
+        }
+    }
+    unlisted
 }
 
 /// LXD hosts that are deleted with VMs on them. Their VMs are replaced on other hosts, among them the new ones, whose

@@ -23,8 +23,6 @@ const HEALTH_CHECK: &str = "MachineHealthCheck";
 const OURS: [&str; 3] = ["MaasCluster", "MaasMachine", "MaasMachineTemplate"];
 /// Kinds that only a file can hold, and that planning at least names in a note.
 const NOTED: [&str; 3] = [HEALTH_CHECK, "MachinePool", "ClusterClass"];
-/// Kinds whose number of machines somebody else may set, an autoscaler for instance.
-const SCALED: [&str; 3] = [CONTROL_PLANE, "MachineDeployment", "MachineSet"];
 /// The folders that `clusterctl alpha topology plan --output-directory` writes.
 const TOPOLOGY_FOLDERS: [&str; 2] = ["created", "modified"];
 
@@ -136,34 +134,44 @@ impl Objects {
         self.all.extend(more.all);
     }
 
-    /// Objects of a management cluster, in the namespace or in all, to be compared with a file.
+    /// Objects of a management cluster, to be compared with a file: in all namespaces, or in the current one and those that
+    /// the file names.
     pub async fn of_cluster(cluster: &Cluster, all: bool, file: Option<&Self>) -> anyhow::Result<Self> {
         let mut objects = Self::default();
+        let named = file.filter(|_| !all).into_iter().flat_map(|file| file.all.keys());
+        let named = named.filter(|(kind, ..)| is_planned(kind)).map(|(_, namespace, _)| namespace.as_str());
+        for namespace in named.chain([cluster.namespace()]).collect::<BTreeSet<_>>() {
+            objects.read_namespace(&cluster.within(namespace), all, file).await?;
+        }
+        Ok(objects)
+    }
+
+    async fn read_namespace(&mut self, cluster: &Cluster, all: bool, file: Option<&Self>) -> anyhow::Result<()> {
         for (group, kind) in KINDS {
             // Its fields have other names in another version, and the API server converts them.
             let written = file.filter(|_| kind == CONTROL_PLANE).and_then(|file| file.of(kind).next());
             for object in cluster.any_version(group, kind, all, written.map(version)).await? {
-                objects.put(object);
+                self.put(object);
             }
         }
         for kind in OURS {
             for object in cluster.ours(kind, all).await? {
-                objects.put(object);
+                self.put(object);
             }
         }
         match cluster.any_version("cluster.x-k8s.io", HEALTH_CHECK, all, None).await {
-            Ok(checks) => checks.into_iter().for_each(|check| objects.put(check)),
-            Err(error) => objects.checks_unread = Some(format!("{error:#}")),
+            Ok(checks) => checks.into_iter().for_each(|check| self.put(check)),
+            Err(error) => self.checks_unread = Some(format!("{error:#}")),
         }
-        Ok(objects)
+        Ok(())
     }
 
     fn put(&mut self, object: Value) {
         self.all.insert(key(&object), object);
     }
 
-    /// These objects, overlaid with those of a file. Fields that the file omits from a spec are not kept, but for the number
-    /// of machines: it is what would be applied.
+    /// These objects, overlaid with those of a file. Fields that the file omits from a spec are not kept: it is what would be
+    /// applied. Others set the number of machines, and the references of a Cluster with a topology, so these stay.
     #[must_use]
     pub fn overlaid(mut self, file: &Self) -> Self {
         for (key, object) in &file.all {
@@ -172,9 +180,10 @@ impl Objects {
                 if let Some(status) = known.get("status") {
                     object["status"] = status.clone();
                 }
-                let scaled = known.pointer("/spec/replicas").filter(|_| SCALED.contains(&key.0.as_str()));
-                if let Some(replicas) = scaled.filter(|_| object.pointer("/spec/replicas").is_none_or(Value::is_null)) {
-                    object["spec"]["replicas"] = replicas.clone();
+                for field in kept(&key.0) {
+                    if let Some(value) = known["spec"].get(field).filter(|_| object["spec"][field].is_null()) {
+                        object["spec"][field] = value.clone();
+                    }
                 }
                 self.before.insert(key.clone(), known.clone());
             }
@@ -205,6 +214,15 @@ impl Objects {
 
     pub fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
         self.all.iter().filter(move |((of, ..), _)| of == kind).map(|(_, object)| object)
+    }
+}
+
+/// The fields of a spec that somebody else may set, an autoscaler or Cluster API for instance.
+fn kept(kind: &str) -> &'static [&'static str] {
+    match kind {
+        CONTROL_PLANE | "MachineDeployment" | "MachineSet" => &["replicas"],
+        "Cluster" => &["controlPlaneRef", "infrastructureRef"],
+        _ => &[],
     }
 }
 

@@ -51,15 +51,18 @@ pub fn render(answer: &Answer, wide: bool) -> String {
             let _ = writeln!(out, "\nOne more VM of {} in {}\n{}", supply.group, supply.cluster, indented(next));
         }
     }
-    if answer.fits() == Some(true) {
-        out.push_str("\nIt fits.\n");
-    } else if forecast.fits() {
-        let _ = writeln!(out, "\nIt is unknown whether it fits: {}.", unplanned(answer));
-    } else {
-        out.push_str("\nIt does not fit. Missing:\n");
-        for missing in &forecast.missing {
-            let _ = writeln!(out, "  {}", sentence(missing));
+    match answer.fits() {
+        Some(true) => out.push_str("\nIt fits.\n"),
+        Some(false) => out.push_str("\nIt does not fit. Missing:\n"),
+        None => {
+            let _ = writeln!(out, "\nIt is unknown whether it fits: {}.", unplanned(answer));
+            if !forecast.fits() {
+                out.push_str("Missing, unless machines that are not listed leave it:\n");
+            }
         }
+    }
+    for missing in &forecast.missing {
+        let _ = writeln!(out, "  {}", sentence(missing));
     }
     out
 }

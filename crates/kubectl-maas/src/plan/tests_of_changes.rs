@@ -214,6 +214,11 @@ fn a_topology_is_planned_with_the_objects_that_clusterctl_writes_and_unknown_wit
     let told = |file: &Objects| desired(&live.clone().overlaid(file));
     let same = only("Cluster", &|it| it["spec"]["topology"] = topology("maas", "v1.36.0"));
     assert!(told(&same).unplanned.is_empty());
+    // A user writes no references; Cluster API sets them.
+    let written = only("Cluster", &|it| it["spec"] = json!({"topology": topology("maas", "v1.36.0")}));
+    let unchanged = told(&written);
+    assert!(unchanged.unplanned.is_empty(), "{:?}", unchanged.unplanned);
+    assert_eq!(unchanged.groups[0].failure_domains, ["az1", "az2"]);
     let other = only("Cluster", &|it| {
         it["spec"]["topology"] = json!({"class": "maas", "workers": {"machineDeployments": [{"name": "a"}]}});
     });

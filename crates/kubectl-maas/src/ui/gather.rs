@@ -83,7 +83,10 @@ async fn read_maas(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Val
 pub(super) async fn details(sources: &Sources, namespace: &str, name: &str) -> anyhow::Result<Value> {
     let cluster = sources.cluster.within(namespace);
     let object = cluster.machine(name).await?;
-    let events = cluster.events(name).await.unwrap_or_default();
+    let (events, events_error) = match cluster.events(name).await {
+        Ok(events) => (events, None),
+        Err(error) => (Vec::new(), Some(format!("{error:#}"))),
+    };
     let owner =
         object["metadata"]["ownerReferences"].as_array().into_iter().flatten().find(|it| it["kind"] == "Machine");
     let machine = match owner.map(|owner| text(owner, "/name")) {
@@ -109,7 +112,8 @@ pub(super) async fn details(sources: &Sources, namespace: &str, name: &str) -> a
         "addresses": object["status"]["addresses"],
         "conditions": conditions.collect::<Vec<_>>(),
         "events": events.iter().map(objects::event).collect::<Vec<_>>(),
-        "placementExpired": placement.is_none() && waits_for_placement(&object),
+        "eventsError": events_error,
+        "placementExpired": events_error.is_none() && placement.is_none() && waits_for_placement(&object),
         "placement": placement,
         "timeline": timeline::timeline(&object, machine.as_ref(), &life, Timestamp::now()),
     }))

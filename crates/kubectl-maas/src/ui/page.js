@@ -158,7 +158,7 @@ function hostCard(host, ours) {
   const vms = sorted([...host.vms], (it) => it.hostname || "").map((vm) => (ours.has(vm.id) ? tile(ours.get(vm.id), false) : element("span", { class: "named pill" }, vm.hostname || vm.id)));
   return element("div", { class: "card item", tabindex: 0, "data-host": host.name },
     element("div", { class: "head" }, element("h2", {}, host.name), element("span", { class: "faint" }, `pool ${host.pool || "none"}`),
-      element("span", { class: "faint right" }, host.vms.length ? count(host.vms.length, "VM", "VMs") : "no VMs")),
+      element("span", { class: "faint right" }, host.vms.length ? count(host.vms.length, "VM", "VMs") : host.cores.used > 0 ? "VMs that your key does not show" : "no VMs")),
     host.state === "ok" ? null : element("p", { class: `says ${host.trouble ? "trouble" : "leaving"}` }, host.state),
     evacuating ? element("p", { class: "says leaving" }, evacuating) : null,
     bar("cores", host.cores), bar("memory GiB", host.memoryGiB), bar("disk GB", host.diskGB),
@@ -247,7 +247,8 @@ function draw() {
 }
 
 function lifeOf(told) {
-  const done = told.timeline.length > 1 && !told.timeline.at(-1).open;
+  // Without a duration before the last step it is unknown when the node was ready for the first time.
+  const done = told.timeline.length > 1 && !told.timeline.at(-1).open && told.timeline.at(-2).seconds !== null;
   const whole = done ? (Date.parse(told.timeline.at(-1).at) - Date.parse(told.timeline[0].at)) / 1000 : null;
   const spans = told.timeline.filter((step) => step.seconds !== null);
   return [element("h3", {}, `Timeline${whole === null ? "" : `: ready after ${duration(whole)}`}`),
@@ -275,7 +276,7 @@ function panelOf(told) {
       element("td", {}, condition.type), element("td", {}, pill(condition.good ? "ready" : "waiting", condition.status)),
       element("td", { class: "note" }, [condition.reason, condition.message].filter(Boolean).join(": "),
         condition.action ? element("div", {}, element("strong", {}, "What to do: "), condition.action) : null))))),
-    element("h3", {}, "Events"), told.events.length ? element("table", {}, element("tbody", {}, [...told.events].reverse().map((event) =>
+    element("h3", {}, "Events"), told.eventsError ? element("p", { class: "says trouble" }, told.eventsError) : told.events.length ? element("table", {}, element("tbody", {}, [...told.events].reverse().map((event) =>
       element("tr", {}, eventRow(event).map((cell) => element("td", {}, cell)))))) : element("p", { class: "faint" }, "None in the last hour.")];
 }
 

@@ -7,6 +7,13 @@ use serde_json::{Value, json};
 
 use crate::{condition, text};
 
+/// A Node that became ready within so many seconds after the step before may have done so for the first time. Later, it is
+/// more likely to have been unready in between: Kubernetes keeps the last transition only.
+const FIRST_BOOT: i64 = 30 * 60;
+
+const NODE_READY: &str = "Node ready";
+const NODE_READY_SINCE: &str = "Node ready since";
+
 /// The steps in order, each with the seconds until the next; the last one with those until `now`, unless no further
 /// step follows.
 pub(super) fn timeline(
@@ -39,16 +46,24 @@ pub(super) fn timeline(
     }
     let node = machine.and_then(|it| condition(it, "NodeReady").or_else(|| condition(it, "NodeHealthy")));
     let node = node.filter(|it| it["status"] == "True").and_then(|it| at(it, "/lastTransitionTime"));
-    steps.extend(node.map(|time| (time, "Node ready".to_owned())));
+    steps.extend(node.map(|time| {
+        let before = steps.iter().map(|(step, _)| *step).filter(|step| *step <= time).max();
+        let is_first = before.is_none_or(|before| time.as_second() - before.as_second() <= FIRST_BOOT);
+        (time, if is_first { NODE_READY } else { NODE_READY_SINCE }.to_owned())
+    }));
     let leaves = at(object, "/metadata/deletionTimestamp");
     steps.extend(leaves.map(|time| (time, "Deleted".to_owned())));
     steps.sort_by_key(|(time, _)| *time);
     let ends: Vec<Timestamp> = steps.iter().skip(1).map(|(time, _)| *time).collect();
     let shown = steps.iter().enumerate().map(|(index, (time, what))| {
-        let is_done = index + 1 == steps.len() && what == "Node ready";
-        let end = ends.get(index).copied().or((!is_done).then_some(now));
+        let is_last = index + 1 == steps.len();
+        let is_done = is_last && (what == NODE_READY || what == NODE_READY_SINCE);
+        let is_open = is_last && !is_done;
+        // The time between is not that of the first boot.
+        let is_before_flap = steps.get(index + 1).is_some_and(|(_, next)| next == NODE_READY_SINCE);
+        let end = ends.get(index).copied().filter(|_| !is_before_flap).or(is_open.then_some(now));
         let seconds = end.map(|end| (end.as_second() - time.as_second()).max(0));
-        json!({"what": what, "at": time.to_string(), "seconds": seconds, "open": index + 1 == steps.len() && !is_done})
+        json!({"what": what, "at": time.to_string(), "seconds": seconds, "open": is_open})
     });
     shown.collect()
 }
@@ -97,6 +112,21 @@ mod tests {
         let waiting = timeline(&object, None, &events[1..], now);
         let last = waiting.as_array().unwrap().last().unwrap();
         assert_eq!((&last["what"], &last["open"], &last["seconds"]), (&json!("Deploying"), &json!(true), &json!(3588)));
+    }
+
+    #[test]
+    fn a_node_that_was_unready_in_between_has_no_duration_of_its_first_boot() {
+        let object = json!({"metadata": {"creationTimestamp": "2026-09-15T09:00:00Z"}});
+        let ready = |at: &str| {
+            let condition = json!({"type": "NodeReady", "status": "True", "lastTransitionTime": at});
+            let events = [change(9, "Tue, 15 Sept. 2026 09:05:00", "Deploying", "Deployed")];
+            let machine = json!({"status": {"conditions": [condition]}});
+            timeline(&object, Some(&machine), &events, "2026-09-18T09:00:00Z".parse().unwrap())
+        };
+        let flapped = ready("2026-09-17T09:00:00Z");
+        assert_eq!((&flapped[1]["what"], &flapped[1]["seconds"]), (&json!("Deployed"), &Value::Null));
+        assert_eq!((&flapped[2]["what"], &flapped[2]["open"]), (&json!("Node ready since"), &json!(false)));
+        assert_eq!(ready("2026-09-15T09:06:40Z")[1]["seconds"], 100);
     }
 
     #[test]

@@ -204,6 +204,44 @@ fn the_page_answers_on_every_loopback_address_and_only_reads() {
 }
 
 #[test]
+fn the_page_is_served_on_the_port_that_is_asked_for() {
+    let site = Site::start();
+    Api::start(&site, &[]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let arguments = ["ui", "--no-browser", "--port", &port];
+    let (_running, mut lines) = start(&site, &arguments);
+    let url = lines.next().unwrap();
+    assert!(url.starts_with(&format!("http://127.0.0.1:{port}/?token=")), "{url}");
+    let token = url.rsplit('=').next().unwrap();
+    assert!(get(&format!("127.0.0.1:{port}"), &format!("/?token={token}"), "").starts_with("HTTP/1.1 200"));
+    let taken = run(&site, &arguments);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(text(&taken.stderr).contains(&format!("cannot listen on port {port}; choose another")), "{taken:?}");
+}
+
+#[test]
+fn events_that_cannot_be_read_are_not_expired() {
+    let site = Site::start();
+    let mut object = machine("m-1", "c1", "maas-lxd://az1/abc");
+    let condition = json!({"type": "LXDHostSelected", "status": "False", "reason": "InsufficientResources"});
+    object["status"]["conditions"] = json!([condition]);
+    let api = Api::start(&site, &[("maasmachines", object)]);
+    let (_running, mut lines) = start(&site, &["ui", "--no-browser"]);
+    let url = lines.next().unwrap();
+    let (origin, token) = url.split_once("/?token=").unwrap();
+    let details = || -> Value {
+        let answer = get(origin.strip_prefix("http://").unwrap(), "/machine?namespace=default&name=m-1", token);
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let expired = details();
+    assert_eq!((&expired["placementExpired"], &expired["eventsError"]), (&json!(true), &Value::Null));
+    *api.refused.lock().unwrap() = vec!["events"];
+    let unread = details();
+    assert_eq!(unread["placementExpired"], false);
+    assert!(unread["eventsError"].as_str().unwrap().contains("you lack the permission to list Event"), "{unread:#}");
+}
+
+#[test]
 fn the_page_is_opened_in_a_browser_unless_told_not_to() {
     let site = Site::start();
     Api::start(&site, &[("maasmachines", machine("m-1", "c1", "maas://az1/abc"))]);

@@ -126,6 +126,27 @@ fn a_cluster_that_cannot_be_read_is_not_one_without_machines() {
 }
 
 #[test]
+fn a_cluster_is_compared_with_what_runs_in_the_namespace_that_its_file_names() {
+    let site = Site::start();
+    let api = existing(&site);
+    let file = site.file("prod.yaml");
+    std::fs::write(&file, CLUSTER.replace("metadata: {name:", "metadata: {namespace: prod, name:")).unwrap();
+    api.asked.lock().unwrap().clear();
+    run(&site, &["plan", "-f", &file]);
+    let asked = api.asked.lock().unwrap().clone();
+    let read = |namespace: &str, resource: &str| {
+        asked.iter().any(|path| path.ends_with(&format!("/namespaces/{namespace}/{resource}")))
+    };
+    for resource in ["clusters", "machines", "maasmachines", "kubeadmcontrolplanes", "machinehealthchecks"] {
+        assert!(read("prod", resource) && read("default", resource), "{resource}: {asked:?}");
+    }
+    // In all namespaces they are read once.
+    api.asked.lock().unwrap().clear();
+    run(&site, &["plan", "-f", &file, "-A"]);
+    assert!(!api.asked.lock().unwrap().iter().any(|path| path.contains("/namespaces/")));
+}
+
+#[test]
 fn a_control_plane_is_compared_in_the_version_of_its_file() {
     let site = Site::start();
     let api = existing(&site);
