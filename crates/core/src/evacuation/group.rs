@@ -66,7 +66,8 @@ pub enum Allowance {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsettled {
     Deleting,
-    Paused,
+    /// Holds what is paused: it, or a MachineSet of it.
+    Paused(String),
     /// Its controller has not observed its latest generation.
     Unobserved,
     /// It replaces its machines by itself: a rollout is under way.
@@ -118,8 +119,9 @@ impl Group {
         }
     }
 
-    /// From a stored `MachineDeployment` and the Machines of its MachineSets.
-    pub fn deployment(object: &Value, machines: &[Machine]) -> Self {
+    /// The replacement of a Machine of this MachineDeployment: from the stored object, the MachineSet that owns the Machine, and the
+    /// Machines of all its MachineSets.
+    pub fn deployment(object: &Value, set: &Value, machines: &[Machine]) -> Self {
         let desired = number(&object["spec"]["replicas"]);
         let status = &object["status"];
         // A rollout under way creates more machines than desired, or replaces some itself, which OnDelete leaves to others.
@@ -130,7 +132,7 @@ impl Group {
             name: named(object),
             allowance: allowance(object, desired),
             desired,
-            unsettled: unsettled(object).or_else(|| rolling.then_some(Unsettled::RollingOut)),
+            unsettled: unsettled(object).or_else(|| paused(set)).or_else(|| rolling.then_some(Unsettled::RollingOut)),
             domains: Domains::Template(domain.map(str::to_owned)),
             template: template(&object["spec"]["template"]),
             members: machines.iter().map(|machine| member(machine, &[], false)).collect(),
@@ -231,11 +233,15 @@ fn unsettled(object: &Value) -> Option<Unsettled> {
     if !metadata["deletionTimestamp"].is_null() {
         return Some(Unsettled::Deleting);
     }
-    if !metadata["annotations"][PAUSED_ANNOTATION].is_null() || object["spec"]["paused"] == true {
-        return Some(Unsettled::Paused);
-    }
     let seen = number(&object["status"]["observedGeneration"]);
-    (seen.is_none() || seen != number(&metadata["generation"])).then_some(Unsettled::Unobserved)
+    let unobserved = seen.is_none() || seen != number(&metadata["generation"]);
+    paused(object).or_else(|| unobserved.then_some(Unsettled::Unobserved))
+}
+
+/// A paused owner does not replace what is deleted.
+fn paused(object: &Value) -> Option<Unsettled> {
+    let is = !object["metadata"]["annotations"][PAUSED_ANNOTATION].is_null() || object["spec"]["paused"] == true;
+    is.then(|| Unsettled::Paused(named(object)))
 }
 
 /// The strategy of a MachineDeployment: `spec.strategy` up to v1beta1, `spec.rollout.strategy` from v1beta2 on.

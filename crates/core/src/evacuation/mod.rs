@@ -151,7 +151,7 @@ fn may_go(member: &Member) -> Result<(&Machine, &Demanded), Fate> {
     };
     let name = || machine.object.to_string();
     if let Err(why) = &member.own_identity {
-        return wait(Waiting::Unknown(why.clone()));
+        return wait(Waiting::OtherIdentity(why.clone()));
     }
     match &member.paused {
         Lookup::Found(false) => {}

@@ -11,7 +11,7 @@ use crate::Lookup;
 use crate::intent::Vm;
 use crate::placement::{self, Claim, Sibling};
 
-use super::group::Group;
+use super::group::{Group, Unsettled};
 
 /// Everything about one MAAS, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,6 +126,19 @@ pub struct Member {
     pub group: Lookup<Group>,
     /// What a replacement asks for.
     pub demanded: Result<Demanded, String>,
+}
+
+impl Member {
+    /// What its replacement asks for, if its Machine is being deleted and something replaces it.
+    pub fn replacement(&self) -> Option<&Demanded> {
+        let leaves = self.machine.found().is_some_and(|machine| machine.deleting);
+        let ends = match &self.group {
+            Lookup::Found(group) => group.unsettled == Some(Unsettled::Deleting),
+            Lookup::Absent => true,
+            Lookup::Unknown(_) => false,
+        };
+        self.demanded.as_ref().ok().filter(|_| leaves && !ends)
+    }
 }
 
 /// Whether the owner of a cluster lets its VMs be replaced.

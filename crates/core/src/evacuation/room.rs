@@ -11,7 +11,7 @@ use super::waiting::Waiting;
 
 /// The room left for replacements, once everything that was requested earlier has a place.
 pub(super) struct Room {
-    hosts: Result<Vec<placement::Host>, String>,
+    hosts: Result<Vec<placement::Host>, Waiting>,
     claims: Vec<Claim>,
     /// By host that is going to leave: the Machine that is about to be a host in its place.
     successors: BTreeMap<i64, String>,
@@ -26,16 +26,14 @@ impl Room {
             Lookup::Found(site) => {
                 (Ok(site.hosts.iter().filter(|host| !ids.contains(&host.id)).cloned().collect()), site.claims.clone())
             }
-            Lookup::Absent => (Err("MAAS has no LXD hosts".to_owned()), Vec::new()),
-            Lookup::Unknown(why) => (Err(why.clone()), Vec::new()),
+            Lookup::Absent => (Err(Waiting::NoRoom("MAAS has no LXD hosts".to_owned())), Vec::new()),
+            Lookup::Unknown(why) => (Err(Waiting::Unknown(why.clone())), Vec::new()),
         };
         let mut room = Self { hosts, claims, successors: observed.successors.clone() };
         let guests = leaving.iter().filter_map(|host| host.guests.found()).flatten();
         let leaving = guests.filter_map(|guest| match &guest.whose {
-            Whose::Ours(member) if member.machine.found().is_some_and(|machine| machine.deleting) => {
-                member.demanded.as_ref().ok()
-            }
-            Whose::Ours(_) | Whose::Foreign(_) => None,
+            Whose::Ours(member) => member.replacement(),
+            Whose::Foreign(_) => None,
         });
         let mut before: Vec<&Demanded> = observed.unplaced.iter().chain(leaving).collect();
         let size = |it: &Demanded| (it.vm.cores, it.vm.memory, it.vm.disk);
@@ -59,16 +57,16 @@ impl Room {
             };
             let claim = match self.find(demanded, zone) {
                 Ok(claim) => claim,
-                Err(why) => {
-                    if self.hosts.is_ok() {
-                        wait(from, &why)?;
+                Err(waiting) => {
+                    if let Waiting::NoRoom(why) = &waiting {
+                        wait(from, why)?;
                     }
-                    return Err(Waiting::NoRoom(why));
+                    return Err(waiting);
                 }
             };
             wait(claim.host, "only hosts that are going to leave have room")?;
             if demanded.siblings.iter().any(|sibling| sibling.host == Some(claim.host)) {
-                wait(from, "each host with room has another machine of its group already")?;
+                wait(from, "the host that it would be placed on has another machine of its group already")?;
             }
             Ok(claim)
         };
@@ -82,11 +80,12 @@ impl Room {
         Ok(())
     }
 
-    fn find(&self, demanded: &Demanded, zone: Option<&str>) -> Result<Claim, String> {
+    fn find(&self, demanded: &Demanded, zone: Option<&str>) -> Result<Claim, Waiting> {
         let hosts = self.hosts.as_ref().map_err(Clone::clone)?;
         let none = BTreeSet::new();
         let demand = Demand { vm: &demanded.vm, zone, failed: &none };
-        let choice = place(&demand, hosts, &self.claims, &demanded.siblings).choice.map_err(|error| error.message)?;
+        let placement = place(&demand, hosts, &self.claims, &demanded.siblings);
+        let choice = placement.choice.map_err(|error| Waiting::NoRoom(error.message))?;
         Ok(Claim {
             host: choice.host,
             cores: demanded.vm.cores,

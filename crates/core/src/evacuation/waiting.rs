@@ -14,6 +14,8 @@ pub enum Waiting {
     Foreign(Option<String>),
     /// Something that must be known is not.
     Unknown(String),
+    /// The same, because MAAS was read with the identity of another cluster; that of its own may know more.
+    OtherIdentity(String),
     /// The host still takes new VMs; why.
     Open(String),
     /// It or its Cluster is paused or being moved.
@@ -75,7 +77,7 @@ impl Waiting {
             | Self::Successor(..)
             | Self::OtherLeaves(..)
             | Self::Incomplete { .. } => true,
-            Self::Unsettled(_, unsettled) => *unsettled != Unsettled::Paused,
+            Self::Unsettled(_, unsettled) => !matches!(unsettled, Unsettled::Paused(_)),
             Self::Budget { missing, .. } => *missing > 0,
             _ => false,
         }
@@ -85,7 +87,7 @@ impl Waiting {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Foreign(_) => "Foreign",
-            Self::Unknown(_) => "Unknown",
+            Self::Unknown(_) | Self::OtherIdentity(_) => "Unknown",
             Self::Open(_) => "Open",
             Self::Paused => "Paused",
             Self::Manual(_) => "Manual",
@@ -113,7 +115,7 @@ impl fmt::Display for Waiting {
         match self {
             Self::Foreign(Some(owner)) => write!(f, "is not ours but belongs to MAAS user {owner}, who has to move it"),
             Self::Foreign(None) => f.write_str("is not ours and nobody has allocated it; delete it in MAAS"),
-            Self::Unknown(what) => write!(f, "stays because this is not known: {what}"),
+            Self::Unknown(what) | Self::OtherIdentity(what) => write!(f, "stays because this is not known: {what}"),
             Self::Open(why) => write!(f, "waits until its host takes no more VMs: {why}"),
             Self::Paused => f.write_str("stays because it or its Cluster is paused"),
             Self::Manual(machine) => {
@@ -141,7 +143,7 @@ impl fmt::Display for Waiting {
                 write!(f, "stays because it is not known how many machines {group} may lack: {why}")
             }
             Self::Unsettled(group, Unsettled::Deleting) => write!(f, "is removed with {group}, which is being deleted"),
-            Self::Unsettled(group, Unsettled::Paused) => write!(f, "stays because {group} is paused"),
+            Self::Unsettled(_, Unsettled::Paused(what)) => write!(f, "stays because {what} is paused"),
             Self::Unsettled(group, Unsettled::Unobserved) => {
                 write!(f, "waits until the latest change of {group} is observed")
             }

@@ -81,17 +81,27 @@ pub(super) async fn gather(
         });
     }
     let unplaced = if hosts.is_empty() { Vec::new() } else { unplaced(context, world, tenant).await };
-    let details = demands(&hosts).chain(&unplaced).map(|demanded| Details::of(&demanded.vm));
-    let details = details.fold(Details::default(), Details::and);
     let successors =
         if hosts.is_empty() { BTreeMap::new() } else { successors::find(context, world, tenant, &closing).await };
-    let survey = context.lxd_hosts.survey(&tenant.identity, now, world.objects(context), details).await?;
-    let site = Lookup::Found(Site { hosts: survey.hosts, claims: survey.claims });
+    let site = Lookup::Found(site(context, world, tenant, demands(&hosts).chain(&unplaced)).await?);
     let refusals = context.memory.refusals(now);
     Ok(Gathered { observed: Observed { hosts, site, successors, unplaced, refusals }, objects })
 }
 
-fn demands(hosts: &[evacuation::Host]) -> impl Iterator<Item = &Demanded> {
+/// Where these can be placed, with all details of the hosts that this depends on.
+pub(super) async fn site(
+    context: &Context,
+    world: &World,
+    tenant: &Tenant,
+    demands: impl Iterator<Item = &Demanded>,
+) -> maas_client::Result<Site> {
+    let details = demands.map(|demanded| Details::of(&demanded.vm)).fold(Details::default(), Details::and);
+    let (now, objects) = (context.clock.now(), world.objects(context));
+    let survey = context.lxd_hosts.survey(&tenant.identity, now, objects, details).await?;
+    Ok(Site { hosts: survey.hosts, claims: survey.claims })
+}
+
+pub(super) fn demands(hosts: &[evacuation::Host]) -> impl Iterator<Item = &Demanded> {
     let guests = hosts.iter().filter_map(|host| host.guests.found()).flatten();
     guests.filter_map(|guest| match &guest.whose {
         Whose::Ours(member) => member.demanded.as_ref().ok(),

@@ -57,24 +57,21 @@ pub(super) fn object_of<'a>(
 
 /// Why a host is to be evacuated, if it is.
 async fn cause(context: &Context, host: &Host, object: Option<&MaasMachine>) -> Option<Cause> {
-    let served = match object {
-        Some(object) => is_served(context, object).await,
-        None => false,
-    };
-    let object = object.filter(|_| served);
     if host.tags.contains(LEAVING_TAG) {
         return Some(Cause::Leaving);
     }
     if let Some(object) = object {
-        if is_leaving(context, object).await {
-            return Some(Cause::Leaving);
+        let reason = object.annotations().get(MAINTENANCE_ANNOTATION);
+        if is_served(context, object).await {
+            if is_leaving(context, object).await {
+                return Some(Cause::Leaving);
+            }
+            if let Some(reason) = reason {
+                return Some(Cause::Maintenance(reason.trim().to_owned()));
+            }
         }
-        let annotations = object.annotations();
-        if let Some(reason) = annotations.get(MAINTENANCE_ANNOTATION) {
-            return Some(Cause::Maintenance(reason.trim().to_owned()));
-        }
-        // The tag is ours and will be removed.
-        if noted(object) == Some(host.id) {
+        // The tag is ours and will be removed, if the object is paused once it is not any more.
+        if reason.is_none() && noted(object) == Some(host.id) {
             return None;
         }
     }

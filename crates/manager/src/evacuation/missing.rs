@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use capmaas_api::MaasMachine;
 use capmaas_api::capi::Machine;
 use capmaas_core::Lookup;
-use capmaas_core::evacuation::{Demanded, Group, GroupMember, Observed, Whose};
+use capmaas_core::evacuation::{Demanded, Group, GroupMember, Observed, Unsettled, Whose};
 use kube::ResourceExt as _;
 
 use super::gather::{demanded, model};
@@ -24,8 +24,9 @@ pub(super) async fn missing(
     let counted = counted(observed);
     let mut all = Vec::new();
     for cluster in &tenant.neighbours {
-        let machines = context.owners.machines(cluster).await.map_err(|error| error.to_string())?;
-        let stored = context.kubernetes.cluster(cluster).await.map_err(|error| error.to_string())?;
+        let unknown = |why: String| format!("how much room the cluster {cluster} still needs: {why}");
+        let machines = context.owners.machines(cluster).await.map_err(|error| unknown(error.to_string()))?;
+        let stored = context.kubernetes.cluster(cluster).await.map_err(|error| unknown(error.to_string()))?;
         let Some(stored) = stored.map(Lookup::Found) else { continue };
         let (mut asked, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for machine in &machines {
@@ -38,7 +39,7 @@ pub(super) async fn missing(
                     all.extend(of_group(world, (cluster, &machines), &group, &counted));
                 }
                 Lookup::Found(_) | Lookup::Absent => {}
-                Lookup::Unknown(why) => return Err(why),
+                Lookup::Unknown(why) => return Err(unknown(why)),
             }
         }
     }
@@ -50,8 +51,8 @@ pub(super) async fn missing(
 fn counted(observed: &Observed) -> BTreeSet<&str> {
     let guests = observed.hosts.iter().filter_map(|host| host.guests.found()).flatten();
     let leaving = guests.filter_map(|guest| match &guest.whose {
-        Whose::Ours(member) if member.demanded.is_ok() => member.machine.found().filter(|machine| machine.deleting),
-        Whose::Ours(_) | Whose::Foreign(_) => None,
+        Whose::Ours(member) => member.replacement().and(member.machine.found()),
+        Whose::Foreign(_) => None,
     });
     leaving.map(|machine| machine.uid.as_str()).collect()
 }
@@ -62,6 +63,9 @@ fn of_group(
     group: &Group,
     counted: &BTreeSet<&str>,
 ) -> Vec<Demanded> {
+    if group.unsettled == Some(Unsettled::Deleting) {
+        return Vec::new();
+    }
     let object = |member: &GroupMember| {
         let machine = machines.iter().find(|machine| machine.name_any() == member.name)?;
         let reference = machine.spec.infrastructure_ref.as_ref().filter(|it| it.is_ours("MaasMachine"))?;

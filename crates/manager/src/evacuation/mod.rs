@@ -198,14 +198,19 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
     let mut gathered = gather::gather(context, world, tenant, closing).await?;
     let mut plan = decide(&gathered.observed);
     if plan.delete.is_some() && !acted {
-        match missing::missing(context, world, tenant, &gathered.observed).await {
-            Ok(missing) => gathered.observed.unplaced.extend(missing),
-            Err(why) => gathered.observed.site = Lookup::Unknown(why),
+        let observed = &mut gathered.observed;
+        match missing::missing(context, world, tenant, observed).await {
+            Ok(missing) => {
+                observed.unplaced.extend(missing);
+                let demands = gather::demands(&observed.hosts).chain(&observed.unplaced);
+                observed.site = Lookup::Found(gather::site(context, world, tenant, demands).await?);
+            }
+            Err(why) => observed.site = Lookup::Unknown(why),
         }
-        plan = decide(&gathered.observed);
+        plan = decide(observed);
     }
     if acted {
-        plan.postpone("a host was just closed or opened");
+        plan.postpone("hosts are closed and opened first");
     }
     if let Some(machine) = plan.delete.clone()
         && let Some(object) = gathered.objects.get(&machine.object)

@@ -67,7 +67,7 @@ async fn machine_set(
     let Some(object) = owners.owner(namespace, deployment).await? else { return Ok(None) };
     let machines: Vec<Machine> =
         all.iter().filter(|machine| deployment_of(machine) == Some(&deployment.name)).cloned().collect();
-    Ok(Some(Group::deployment(&object, &machines)))
+    Ok(Some(Group::deployment(&object, &set, &machines)))
 }
 
 /// The name of the MachineDeployment that a Machine belongs to.

@@ -29,7 +29,7 @@ pub(super) fn merge(plan: &mut Plan, other: Plan) {
                     for guest in guests {
                         match all.iter_mut().find(|old| old.name == guest.name) {
                             None => all.push(guest),
-                            Some(old) if matches!(old.fate, Fate::Waits(Waiting::Unknown(_))) => *old = guest,
+                            Some(old) if matches!(old.fate, Fate::Waits(Waiting::OtherIdentity(_))) => *old = guest,
                             Some(_) => {}
                         }
                     }

@@ -227,7 +227,7 @@ impl Scene {
         self.stage.host_object(host, json!({ "labels": labels, "finalizers": ["kept"] }));
     }
 
-    fn annotate(&self, host: &str, reason: Option<&str>) {
+    pub(crate) fn annotate(&self, host: &str, reason: Option<&str>) {
         let patch = json!({ "metadata": { "annotations": { MAINTENANCE: reason } } });
         self.stage.port.edit("MaasMachine", &key(host), &patch).unwrap();
     }

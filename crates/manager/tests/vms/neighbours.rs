@@ -112,17 +112,87 @@ async fn s30_two_identities_of_one_maas_do_not_give_the_same_room_to_two() {
 
 #[tokio::test]
 async fn s30_room_is_kept_for_a_machine_that_is_gone_and_not_made_anew_yet() {
+    let scene = one_is_gone().await;
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        assert_eq!(leaving(&scene), Vec::<String>::new());
+        scene.stage.advance(5);
+    }
+}
+
+/// The same, after the Machine of the first cluster is gone and before its control plane creates another one.
+async fn one_is_gone() -> Scene {
     let scene = one_room_for_two().await;
     pass(&scene.context).await.unwrap();
     let first = leaving(&scene).remove(0);
     scene.stage.until_gone(&[&first]).await;
     scene.stage.port.edit("Machine", &key(&first), &json!({ "metadata": { "finalizers": null } })).unwrap();
     assert_eq!(scene.machines().len(), 5);
+    scene
+}
+
+#[tokio::test]
+async fn s30_room_is_kept_for_a_machine_that_is_gone_and_alone_depends_on_a_project() {
+    let scene = one_is_gone().await;
+    for name in ["cp-0", "cp-1", "cp-2"].map(key) {
+        if scene.stage.port.object("MaasMachine", &name).is_some() {
+            let project = json!({ "spec": { "lxdConfig": { "project": "maas" } } });
+            scene.stage.port.edit("MaasMachine", &name, &project).unwrap();
+        }
+    }
     for _ in 0..3 {
         pass(&scene.context).await.unwrap();
         assert_eq!(leaving(&scene), Vec::<String>::new());
         scene.stage.advance(5);
     }
+}
+
+#[tokio::test]
+async fn s30_no_room_is_kept_for_machines_of_a_control_plane_that_is_being_deleted() {
+    let scene = one_is_gone().await;
+    let kept = json!({ "metadata": { "finalizers": ["kept"] } });
+    scene.stage.port.edit("KubeadmControlPlane", &key("cp"), &kept).unwrap();
+    scene.stage.port.delete("KubeadmControlPlane", &key("cp"));
+    pass(&scene.context).await.unwrap();
+    let second = leaving(&scene);
+    assert!(second.len() == 1 && second[0].starts_with("dp-"), "{second:?}");
+}
+
+#[tokio::test]
+async fn s01_a_vm_that_waits_for_what_is_not_known_about_another_cluster_names_that_cluster() {
+    let scene = one_room_for_two().await;
+    let odd = json!({ "failureDomains": "odd" });
+    scene.stage.port.set_status("Cluster", &key("c2"), odd).unwrap();
+    pass(&scene.context).await.unwrap();
+    assert_eq!(leaving(&scene), Vec::<String>::new());
+    let (_, message) = scene.said();
+    assert!(message.contains("this is not known: how much room the cluster default/c2 still needs"), "{message}");
+    assert!(!message.contains("no room"), "{message}");
+}
+
+#[tokio::test]
+async fn s31_maintenance_ends_for_the_vms_although_the_cluster_of_the_host_is_paused() {
+    let mut scene = Scene::new(Stage::new(), 3).await;
+    neighbour(&scene.stage).await;
+    let labels = json!({ "cluster.x-k8s.io/cluster-name": "c2", "kept": "" });
+    scene.stage.host_object("host1", json!({ "labels": labels, "finalizers": ["kept"] }));
+    scene.annotate("host1", Some("new fans"));
+    for _ in 0..2 {
+        pass(&scene.context).await.unwrap();
+        scene.stage.advance(5);
+    }
+    assert_eq!((scene.tags_of("host1"), leaving(&scene).len()), (vec![TAG.to_owned()], 0));
+    scene.stage.port.edit("Cluster", &key("c2"), &json!({ "spec": { "paused": true } })).unwrap();
+    scene.annotate("host1", None);
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        scene.stage.advance(10);
+        assert_eq!(leaving(&scene), Vec::<String>::new());
+    }
+    assert_eq!(scene.tags_of("host1"), [TAG], "it stays until the cluster is not paused any more");
+    scene.stage.port.edit("Cluster", &key("c2"), &json!({ "spec": { "paused": false } })).unwrap();
+    scene.rounds(3).await;
+    assert_eq!(scene.tags_of("host1"), Vec::<String>::new());
 }
 
 #[tokio::test]

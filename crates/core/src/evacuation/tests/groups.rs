@@ -69,7 +69,7 @@ fn s30_what_a_control_plane_does_not_say_counts_against_it() {
         (
             "/metadata",
             json!({ "name": "cp", "generation": 4, "annotations": { "cluster.x-k8s.io/paused": "" } }),
-            Unsettled::Paused,
+            Unsettled::Paused("KubeadmControlPlane cp".into()),
         ),
     ];
     for (path, value, unsettled) in changes {
@@ -118,7 +118,7 @@ fn an_etcd_outside_is_not_asked_for() {
 #[test]
 fn a_machine_deployment_says_how_many_it_may_miss() {
     let update = |unavailable: Value, surge: Value| json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": unavailable, "maxSurge": surge } });
-    let allowed = |object: &Value| Group::deployment(object, &read(&three())).allowance;
+    let allowed = |object: &Value| Group::deployment(object, &Value::Null, &read(&three())).allowance;
     assert_eq!(allowed(&deployment(update(json!(2), json!(1)))), Allowance::Unavailable(2));
     assert_eq!(
         allowed(&deployment(update(json!(null), json!(null)))),
@@ -143,13 +143,16 @@ fn a_machine_deployment_says_how_many_it_may_miss() {
 #[test]
 fn s30_a_roll_out_of_a_machine_deployment_is_left_alone() {
     let object = deployment(json!({ "type": "OnDelete" }));
-    assert_eq!(Group::deployment(&object, &read(&three())).may_lose("m0"), Ok(()));
+    assert_eq!(Group::deployment(&object, &Value::Null, &read(&three())).may_lose("m0"), Ok(()));
     let update = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } });
     let mut rolling = deployment(update);
     rolling["status"]["upToDateReplicas"] = json!(1);
     let mut surging = three();
     surging.push(machine("m3"));
-    for group in [Group::deployment(&rolling, &read(&three())), Group::deployment(&object, &read(&surging))] {
+    for group in [
+        Group::deployment(&rolling, &Value::Null, &read(&three())),
+        Group::deployment(&object, &Value::Null, &read(&surging)),
+    ] {
         assert!(matches!(group.may_lose("m0"), Err(Waiting::Unsettled(_, Unsettled::RollingOut))));
     }
 }
@@ -158,7 +161,18 @@ fn s30_a_roll_out_of_a_machine_deployment_is_left_alone() {
 fn s30_a_machine_deployment_that_replaces_on_deletion_is_not_rolling_out() {
     let mut object = deployment(json!({ "type": "OnDelete" }));
     object["status"]["upToDateReplicas"] = json!(1);
-    assert_eq!(Group::deployment(&object, &read(&three())).may_lose("m0"), Ok(()));
+    assert_eq!(Group::deployment(&object, &Value::Null, &read(&three())).may_lose("m0"), Ok(()));
+}
+
+#[test]
+fn s30_a_machine_whose_machine_set_is_paused_would_not_be_replaced_and_stays() {
+    let set = json!({
+        "kind": "MachineSet", "metadata": { "name": "md-1", "annotations": { "cluster.x-k8s.io/paused": "" } },
+    });
+    let group = Group::deployment(&deployment(json!({ "type": "OnDelete" })), &set, &read(&three()));
+    let waiting = group.may_lose("m0").unwrap_err();
+    assert_eq!(waiting.to_string(), "stays because MachineSet md-1 is paused");
+    assert!(!waiting.passes());
 }
 
 /// Machines in these failure domains, with what `UpToDate` says about them.
@@ -206,13 +220,14 @@ fn the_template_of_the_next_machine_is_read_in_both_versions() {
     assert_eq!(of(Value::Null), None);
     let mut object = deployment(json!({ "type": "OnDelete" }));
     object["spec"]["template"] = json!({ "spec": reference("MaasMachineTemplate") });
-    assert_eq!(Group::deployment(&object, &[]).template, Some("t2".into()));
+    assert_eq!(Group::deployment(&object, &Value::Null, &[]).template, Some("t2".into()));
 }
 
 #[test]
 fn s30_a_machine_deployment_creates_machines_where_its_template_says() {
     let mut object = deployment(json!({ "type": "OnDelete" }));
-    let next = |object: &Value| Group::deployment(object, &placed(&[("az1", None)])).next_domains(Some("m0"), 1);
+    let next =
+        |object: &Value| Group::deployment(object, &Value::Null, &placed(&[("az1", None)])).next_domains(Some("m0"), 1);
     assert_eq!(next(&object), [Vec::<String>::new()]);
     object["spec"]["template"] = json!({ "spec": { "failureDomain": "az2" } });
     assert_eq!(next(&object), [["az2"]]);

@@ -45,8 +45,7 @@ fn s30_one_that_is_being_deleted_is_on_its_way() {
 #[test]
 fn s01_whatever_is_not_known_keeps_a_vm_where_it_is() {
     let unknown = || "away".to_owned();
-    let changes: [fn(&mut Member, String); 6] = [
-        |vm, why| vm.own_identity = Err(why),
+    let changes: [fn(&mut Member, String); 5] = [
         |vm, why| vm.machine = Lookup::Unknown(why),
         |vm, why| vm.paused = Lookup::Unknown(why),
         |vm, why| vm.consent = Lookup::Unknown(why),
@@ -56,10 +55,11 @@ fn s01_whatever_is_not_known_keeps_a_vm_where_it_is() {
     for change in changes {
         assert_eq!(waits(|_, vm| change(vm, unknown())), Waiting::Unknown(unknown()));
     }
+    assert_eq!(waits(|_, vm| vm.own_identity = Err(unknown())), Waiting::OtherIdentity(unknown()));
     assert!(matches!(waits(|_, vm| vm.machine = Lookup::Absent), Waiting::Unknown(_)));
     assert!(matches!(waits(|_, vm| vm.paused = Lookup::Absent), Waiting::Unknown(_)));
     assert!(matches!(waits(|_, vm| vm.consent = Lookup::Absent), Waiting::Unknown(_)));
-    assert!(matches!(waits(|observed, _| observed.site = Lookup::Unknown(unknown())), Waiting::NoRoom(_)));
+    assert_eq!(waits(|observed, _| observed.site = Lookup::Unknown(unknown())), Waiting::Unknown(unknown()));
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn s30_a_control_plane_that_misses_a_machine_or_has_an_unhealthy_one_keeps_the_o
         waits(|_, vm| drop(group(vm).members.remove(0))),
         Waiting::Unknown(what) if what.contains("c1-0")
     ));
-    let unsettled =
-        [Unsettled::Deleting, Unsettled::Paused, Unsettled::Unobserved, Unsettled::RollingOut, Unsettled::Remediating];
-    for unsettled in unsettled {
+    let paused = Unsettled::Paused("KubeadmControlPlane c1".into());
+    let others = [Unsettled::Deleting, Unsettled::Unobserved, Unsettled::RollingOut, Unsettled::Remediating];
+    for unsettled in others.into_iter().chain([paused]) {
         let waiting = waits(|_, vm| group(vm).unsettled = Some(unsettled.clone()));
         assert_eq!(waiting, Waiting::Unsettled("KubeadmControlPlane c1".into(), unsettled));
     }
@@ -221,7 +221,7 @@ fn s30_a_vm_waits_for_the_host_that_is_coming_rather_than_join_another_of_its_gr
         with(&[], 8, true)(observed, vm);
         observed.site = Lookup::Unknown("away".into());
     };
-    assert_eq!(waits(blind), Waiting::NoRoom("away".into()));
+    assert_eq!(waits(blind), Waiting::Unknown("away".into()));
 }
 
 #[test]
@@ -262,6 +262,24 @@ fn s30_one_machine_goes_in_a_pass_and_room_is_counted_for_those_on_their_way() {
     machine(&mut second).deleting = true;
     observed.hosts[0].guests = Lookup::Found(vec![guest(going), guest(second), guest(of("c3"))]);
     assert_eq!(decide(&observed).delete, None, "both places are promised");
+}
+
+#[test]
+fn s30_no_room_is_kept_for_a_machine_that_nothing_replaces() {
+    let gone: [fn(&mut Member); 2] =
+        [|vm| group(vm).unsettled = Some(Unsettled::Deleting), |vm| vm.group = Lookup::Absent];
+    for change in gone {
+        let mut going = member("c1", control_plane("c1", 3));
+        machine(&mut going).deleting = true;
+        let of = |going: Member| {
+            let mut observed = observed(vec![guest(going), guest(member("c2", control_plane("c2", 3)))]);
+            observed.site = Lookup::Found(Site { hosts: vec![lxd_host(2, 2)], claims: Vec::new() });
+            decide(&observed).delete.map(|machine| machine.object.name)
+        };
+        assert_eq!(of(going.clone()), None, "its replacement takes the only place");
+        change(&mut going);
+        assert_eq!(of(going), Some("c2-0".into()));
+    }
 }
 
 #[test]
