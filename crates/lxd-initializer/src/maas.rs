@@ -127,10 +127,9 @@ impl Agent {
         // The limit counts from the intent.
         let (client, now) = (self.client()?.sending_within(SEND), Timestamp::now());
         let folder = &self.settings.state_dir;
-        if let Call::Register(new) = call {
+        if let Call::Register(_) = call {
             alive::unmark(folder)?;
-            intent::store(folder, &new.certificate, now)
-                .context("the registration cannot be recorded, so it is not sent")?;
+            intent::store(folder, now).context("the registration cannot be recorded, so it is not sent")?;
         }
         let answer = registering::perform(&client, call, pair).await;
         let after = registration::conclude(call, registering::outcome(&answer));
@@ -141,7 +140,7 @@ impl Agent {
             // If it cannot be removed, it merely expires.
             let _ = intent::forget(folder);
         }
-        answer.map(drop).map_err(|error| anyhow!("{error}"))
+        answer.map(drop).map_err(|error| anyhow!(registering::failure(call, &error)))
     }
 }
 

@@ -134,6 +134,20 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
 }
 
 #[test]
+fn s02_a_registration_time_that_cannot_be_read_counts_as_now_and_is_replaced() {
+    for text in ["", "yesterday", "2026-11-15"] {
+        let observed = leaving().with_annotation(ASKED_ANNOTATION, text);
+        let plan = decide(&observed, now());
+        assert_eq!((effect(&plan), reason(&plan), plan.finalizer), ("", "LeavingHost", Finalizer::Keep), "{text}");
+        assert!(plan.why.contains(ASKED_ANNOTATION), "{}", plan.why);
+        assert_eq!(plan.patch.asked, Some(now()), "{text}");
+        let replaced = leaving().with_annotation(ASKED_ANNOTATION, &now().to_string());
+        assert_eq!(effect(&decide(&replaced, later(149))), "");
+        assert_eq!(effect(&decide(&replaced, later(150))), "release");
+    }
+}
+
+#[test]
 fn s11_a_machine_is_not_released_while_nobody_knows_whether_it_is_a_host() {
     for unknown in [AsHost::Unknown("MAAS is away".into()), AsHost::NotAsked] {
         let mut observed = leaving();
