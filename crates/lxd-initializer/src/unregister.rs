@@ -178,7 +178,8 @@ mod tests {
             (Lookup::Absent, "there is nothing to unregister"),
             (Lookup::Unknown("remove it".into()), "cannot be determined whether a registration was sent a moment ago"),
         ] {
-            assert!(said(intent.clone()).contains(words), "{intent:?}: {}", said(intent));
+            let said = said(intent);
+            assert!(said.contains(words), "{said:?} lacks {words:?}");
         }
     }
 }

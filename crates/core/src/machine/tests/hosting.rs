@@ -6,7 +6,7 @@ use crate::Lookup;
 use crate::hosts::bridge::Interface;
 use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, Note};
 use crate::maas;
-use crate::plan::{Refusal, Requeue};
+use crate::plan::{Finalizer, Refusal, Requeue};
 
 fn becoming_a_host() -> Observed {
     let mut observed = fresh().with_journal(&with_machine());
