@@ -24,7 +24,7 @@ pub struct Facts {
     pub certificate: Lookup<String>,
     pub vm_host: Lookup<VmHost>,
     pub wanted: Wanted,
-    /// When a registration was last sent with that certificate, if its answer is not known.
+    /// When a registration was last sent, with whatever certificate, if its answer is not known.
     pub intent: Lookup<Timestamp>,
     /// When MAAS was last made to refresh the VM host. May be lost at any time.
     pub refreshed: Option<Timestamp>,
@@ -114,7 +114,8 @@ pub enum Call {
     /// Registers the node, while its project is empty (S12). Its intent is stored first.
     ///
     /// The VM host is found by its machine, or by its name and our certificate. While the intent is young, one that is not found
-    /// may still appear (S2). MAAS refuses a second one with the same certificate, address and project.
+    /// may still appear (S2). MAAS refuses a second one with the same certificate, address and project, which proves that this one
+    /// has no effect.
     Register(Box<New>),
     /// Gives a VM host another key and address. It then shows them.
     Renew {

@@ -119,7 +119,7 @@ impl Site {
                 instances,
             }),
             wanted: self.wanted.clone(),
-            intent: intent::read(&self.intents, &certificate),
+            intent: intent::read(&self.intents),
             certificate: Lookup::Found(certificate),
             refreshed,
         })

@@ -10,7 +10,7 @@ use lxd_initializer::{
     observed::{Lookup, VmHost},
     registering::{self, KeyPair, SEND},
 };
-use maas_client::MachineFilter;
+use maas_client::{ErrorKind, MachineFilter};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
@@ -84,8 +84,8 @@ struct Registering<'a> {
     refreshed: Option<Timestamp>,
     /// It has sent something to MAAS.
     acted: bool,
-    /// The error, where the answer to the registration is not known.
-    lost: Option<maas_client::Error>,
+    /// What to say and what to do, where the answer to the registration is not known, or MAAS answered that it exists already.
+    lost: Option<(String, &'static str)>,
     /// The VM host that it registered or refreshed.
     host: Option<Host>,
 }
@@ -108,7 +108,7 @@ impl Registering<'_> {
             Next::Wait(_) if self.acted && !late => Ok(()),
             Next::Wait(why) => {
                 match self.lost.take() {
-                    Some(error) => read_maas::failed(self.list, REGISTERED, &error),
+                    Some((said, mend)) => self.list.failed(REGISTERED, said, mend),
                     None if self.acted => self.list.failed(subject, why, WAITED),
                     None => self.list.failed(REGISTERED, why, "wait until that is over and run this again"),
                 }
@@ -194,8 +194,13 @@ impl Registering<'_> {
         let maas = site.maas.sending_within(SEND);
         match call {
             Call::Renew { .. } | Call::Move { .. } => return Err(self.elsewhere(&message)),
-            Call::Register(new) => {
-                if let Err(error) = intent::store(&site.intents, &new.certificate, now) {
+            Call::Register(_) => {
+                // It was sent and has no effect, and this pass has not found another one: it is not sent again.
+                if let Some((said, mend)) = self.lost.take() {
+                    self.list.failed(REGISTERED, said, mend);
+                    return Err(self.ends());
+                }
+                if let Err(error) = intent::store(&site.intents, now) {
                     let found = format!("the registration cannot be recorded, so it is not sent: {error:#}");
                     self.list.failed(REGISTERED, found, "run sudo ./lxd-test-linux again, then this");
                     return Err(self.ends());
@@ -223,19 +228,22 @@ impl Registering<'_> {
             let _ = intent::forget(&site.intents);
         }
         match (call, answer) {
-            (Call::Register(new), Ok(Some(id))) => {
+            (Call::Register(new), Ok(id)) => {
                 let New { name, address, project, .. } = new.as_ref().clone();
                 self.list.done(REGISTERED, format!("registered VM host {name} ({id}) at {address}"));
                 self.host = Some(Host { id, name, project, ours: true });
             }
-            (Call::Register(_), Err(error)) if !after.forget_intent => self.lost = Some(error),
+            // The one that exists may be that of an earlier run: the next pass looks for it.
+            (Call::Register(_), Err(error)) if !after.forget_intent || error.kind() == ErrorKind::AlreadyExists => {
+                self.lost = Some((registering::failure(call, &error), error.advice()));
+            }
             (Call::Register(_), Err(error)) => {
-                read_maas::failed(self.list, REGISTERED, &error);
+                self.list.failed(REGISTERED, registering::failure(call, &error), error.advice());
                 return Err(self.ends());
             }
             (_, Err(error)) => {
                 let mend = "check whether MAAS's rack controllers reach this node on LXD's port, and for a firewall";
-                self.list.failed(REACHED, error.to_string(), mend);
+                self.list.failed(REACHED, registering::failure(call, &error), mend);
                 return Err(self.ends());
             }
             (_, Ok(_)) => {}
@@ -295,6 +303,8 @@ pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
     }
     match site.maas.vm_hosts().read(host.id).await {
         Err(error) if error.is_not_found() => {
+            // What was in flight has landed. If the intent cannot be removed, it merely expires.
+            let _ = intent::forget(&site.intents);
             list.done(UNREGISTERED, format!("unregistered VM host {} ({})", host.name, host.id));
         }
         Ok(_) => {

@@ -140,7 +140,11 @@ async fn a_registration_that_was_cut_off_is_accepted_and_taken_back() {
     scene.fault(refuse);
     scene.vmhost_test(&["--json"]).await.fails_at("Unregistration", "busy");
     assert_eq!(scene.in_maas().0.len(), 1);
+    let intent = scene.kept().join("intent/registration");
+    std::fs::write(&intent, json!({"sent": jiff::Timestamp::now().to_string()}).to_string()).unwrap();
+    std::fs::set_permissions(&intent, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let run = scene.vmhost_test(&["--json"]).await.succeeds();
+    assert!(!intent.exists(), "what was in flight has landed");
     assert_eq!((run.outcome("Registration"), run.outcome("Unregistration")), ("good".into(), "done".into()));
     assert_eq!(scene.in_maas(), (vec![], vec![]));
 }

@@ -75,7 +75,7 @@ impl Agent {
         Pass { observed, plan, result }
     }
 
-    async fn attempt(&mut self, effect: &Effect) -> Result<(), String> {
+    pub(crate) async fn attempt(&mut self, effect: &Effect) -> Result<(), String> {
         let kind = effect.kind();
         self.status.wrote(kind);
         match self.apply(effect).await {

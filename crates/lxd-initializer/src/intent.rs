@@ -1,5 +1,5 @@
-//! The intent to register this node, in a file next to its key pair (S2): when a registration was last sent, and with which
-//! certificate. A lost answer leaves it behind, and it outlives the process.
+//! The intent to register this node, in a file next to its key pair (S2): when a registration was last sent. A lost answer leaves it
+//! behind, and it outlives the process and the key pair: a registration with a key that was replaced may still land.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -17,17 +17,14 @@ const FILE: &str = "registration";
 #[derive(Serialize, Deserialize)]
 struct Intent {
     sent: Timestamp,
-    /// Fingerprint of the certificate that MAAS was to use.
-    certificate: String,
 }
 
 fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(FILE)
 }
 
-/// When a registration with this certificate was last sent. One with a key that was replaced meanwhile does not count: MAAS
-/// shows its VM host as one of ours with another key.
-pub fn read(state_dir: &Path, certificate: &str) -> Lookup<Timestamp> {
+/// When a registration was last sent.
+pub fn read(state_dir: &Path) -> Lookup<Timestamp> {
     let path = path(state_dir);
     let text = match fs::read(&path) {
         Ok(text) => text,
@@ -35,8 +32,7 @@ pub fn read(state_dir: &Path, certificate: &str) -> Lookup<Timestamp> {
         Err(error) => return Lookup::Unknown(format!("{}: {error}", path.display())),
     };
     match serde_json::from_slice::<Intent>(&text) {
-        Ok(intent) if intent.certificate == certificate => Lookup::Found(intent.sent),
-        Ok(_) => Lookup::Absent,
+        Ok(intent) => Lookup::Found(intent.sent),
         Err(_) => Lookup::Unknown(format!(
             "{} is not as it was written; remove it once MAAS shows no new VM host for two minutes",
             path.display()
@@ -45,7 +41,7 @@ pub fn read(state_dir: &Path, certificate: &str) -> Lookup<Timestamp> {
 }
 
 /// Stores the intent, unless another process of this node has just done so.
-pub fn store(state_dir: &Path, certificate: &str, now: Timestamp) -> anyhow::Result<()> {
+pub fn store(state_dir: &Path, now: Timestamp) -> anyhow::Result<()> {
     let path = path(state_dir);
     let folder = File::open(state_dir).with_context(|| state_dir.display().to_string())?;
     // Held to the end, by the kernel: of two agents of a rolling update, one registers.
@@ -54,7 +50,7 @@ pub fn store(state_dir: &Path, certificate: &str, now: Timestamp) -> anyhow::Res
         Err(TryLockError::WouldBlock) => bail!("another process of this node is about to register it"),
         Err(TryLockError::Error(error)) => return Err(error).with_context(|| state_dir.display().to_string()),
     }
-    match read(state_dir, certificate) {
+    match read(state_dir) {
         Lookup::Found(sent) if registration::may_land(sent, now) => {
             bail!("another process of this node registered it a moment ago");
         }
@@ -63,7 +59,7 @@ pub fn store(state_dir: &Path, certificate: &str, now: Timestamp) -> anyhow::Res
     }
     let write = || -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(".registration-").tempfile_in(state_dir)?;
-        serde_json::to_writer(&mut file, &Intent { sent: now, certificate: certificate.to_owned() })?;
+        serde_json::to_writer(&mut file, &Intent { sent: now })?;
         file.flush()?;
         file.as_file().sync_all()?;
         file.persist(&path).map_err(|error| error.error)?;
@@ -95,29 +91,28 @@ mod tests {
     #[test]
     fn s02_an_intent_is_stored_for_its_owner_alone_found_again_and_forgotten() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path(), "f00d"), Lookup::Absent);
-        store(folder.path(), "f00d", now()).unwrap();
-        assert_eq!(read(folder.path(), "f00d"), Lookup::Found(now()));
+        assert_eq!(read(folder.path()), Lookup::Absent);
+        store(folder.path(), now()).unwrap();
+        assert_eq!(read(folder.path()), Lookup::Found(now()));
         assert_eq!(fs::metadata(folder.path().join(FILE)).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
-        assert_eq!(read(folder.path(), "new"), Lookup::Absent, "the key was replaced");
         forget(folder.path()).unwrap();
         forget(folder.path()).unwrap();
-        assert_eq!(read(folder.path(), "f00d"), Lookup::Absent);
+        assert_eq!(read(folder.path()), Lookup::Absent);
     }
 
     #[test]
     fn s02_of_two_agents_only_one_stores_its_intent_until_it_is_over() {
         let folder = tempfile::tempdir().unwrap();
-        store(folder.path(), "f00d", now()).unwrap();
+        store(folder.path(), now()).unwrap();
         let soon = now() + SignedDuration::from_secs(149);
-        assert!(store(folder.path(), "f00d", soon).unwrap_err().to_string().contains("a moment ago"));
+        assert!(store(folder.path(), soon).unwrap_err().to_string().contains("a moment ago"));
         let later = now() + SignedDuration::from_secs(151);
-        store(folder.path(), "f00d", later).unwrap();
-        assert_eq!(read(folder.path(), "f00d"), Lookup::Found(later));
+        store(folder.path(), later).unwrap();
+        assert_eq!(read(folder.path()), Lookup::Found(later));
         let held = File::open(folder.path()).unwrap();
         held.lock().unwrap();
-        let at_the_same_time = store(folder.path(), "new", later).unwrap_err();
+        let at_the_same_time = store(folder.path(), later).unwrap_err();
         assert!(at_the_same_time.to_string().contains("another process"), "{at_the_same_time}");
     }
 
@@ -125,8 +120,8 @@ mod tests {
     fn s01_an_intent_that_cannot_be_read_is_not_known_and_its_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "{").unwrap();
-        let Lookup::Unknown(why) = read(folder.path(), "f00d") else { panic!() };
+        let Lookup::Unknown(why) = read(folder.path()) else { panic!() };
         assert!(why.contains(&folder.path().join(FILE).display().to_string()), "{why}");
-        assert!(store(folder.path(), "f00d", now()).is_err(), "and it is not replaced");
+        assert!(store(folder.path(), now()).is_err(), "and it is not replaced");
     }
 }

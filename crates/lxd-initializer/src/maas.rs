@@ -127,10 +127,9 @@ impl Agent {
         // The limit counts from the intent.
         let (client, now) = (self.client()?.sending_within(SEND), Timestamp::now());
         let folder = &self.settings.state_dir;
-        if let Call::Register(new) = call {
+        if let Call::Register(_) = call {
             alive::unmark(folder)?;
-            intent::store(folder, &new.certificate, now)
-                .context("the registration cannot be recorded, so it is not sent")?;
+            intent::store(folder, now).context("the registration cannot be recorded, so it is not sent")?;
         }
         let answer = registering::perform(&client, call, pair).await;
         let after = registration::conclude(call, registering::outcome(&answer));
@@ -141,7 +140,7 @@ impl Agent {
             // If it cannot be removed, it merely expires.
             let _ = intent::forget(folder);
         }
-        answer.map(drop).map_err(|error| anyhow!("{error}"))
+        answer.map(drop).map_err(|error| anyhow!(registering::failure(call, &error)))
     }
 }
 
@@ -236,4 +235,53 @@ async fn this_host(
         };
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use capmaas_core::registration::New;
+    use clap::Parser;
+
+    use super::*;
+    use crate::{
+        cluster::KubeCluster,
+        effect::{Effect, EffectKind},
+        health::Status,
+        settings::{Arguments, GivenCredentials},
+    };
+
+    #[tokio::test]
+    async fn s26_a_refused_registration_quotes_maas_names_the_vm_host_and_is_backed_off() {
+        let state = tempfile::tempdir().unwrap();
+        keys::make(state.path(), "n2").unwrap();
+        let folder = format!("--state-dir={}", state.path().display());
+        let arguments = Arguments::try_parse_from(["lxd-initializer", "--node-name=n2", &folder]).unwrap();
+        let settings = arguments.settle().unwrap().0;
+        let cluster = Arc::new(KubeCluster::new(&settings));
+        let mut agent = Agent::new(settings, GivenCredentials::default(), cluster, Arc::new(Status::default()));
+        let transport = maas_client::transport::answering(|_| {
+            let text = "Pod host-a with type and parameters already exist.";
+            http::Response::builder().status(400).header("content-type", "text/plain").body(text.into()).unwrap()
+        });
+        let client = maas_client::Client::builder("http://maas.test/MAAS", "a:b:c").transport(transport).build();
+        let (endpoint, key, client) = (String::new(), SecretString::default(), client.unwrap());
+        agent.maas = Some(MaasConnection { endpoint, key, client, seen: None, from_memory: false });
+        let new = New {
+            name: "n2".into(),
+            address: "https://10.0.0.7:8443".into(),
+            project: "maas".into(),
+            place: Place::default(),
+            certificate: "f00d".into(),
+        };
+        let why = agent.attempt(&Effect::OnHost(Call::Register(Box::new(new)))).await.unwrap_err();
+        for words in ["VM host n2 at https://10.0.0.7:8443", "Pod host-a with type and parameters", "remove it in MAAS"]
+        {
+            assert!(why.contains(words), "{words:?} is not in {why}");
+        }
+        let failure = &agent.memory.failures[&EffectKind::Register];
+        assert!(failure.why == why && failure.retry > Timestamp::now());
+        assert_eq!(intent::read(state.path()), Lookup::Absent, "a refused request is not in flight");
+    }
 }

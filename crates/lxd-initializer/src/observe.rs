@@ -76,9 +76,7 @@ impl Agent {
         if let (true, Lookup::Found(key), Lookup::Found(endpoint), Some(lxd)) =
             (turn, &credentials.0, &credentials.1, &lxd)
         {
-            if let Lookup::Found(certificate) = &observed.own_certificate {
-                observed.intent = intent::read(&self.settings.state_dir, &certificate.fingerprint.to_string());
-            }
+            observed.intent = intent::read(&self.settings.state_dir);
             observed.maas = self.observe_maas(key, endpoint, lxd, &observed).await;
         }
         observed

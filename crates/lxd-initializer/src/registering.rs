@@ -20,10 +20,8 @@ pub struct KeyPair {
     pub key: SecretString,
 }
 
-/// Performs a call once and returns the ID of the VM host. `None`: MAAS refuses a second registration of the same LXD, so an
-/// earlier one, or that of somebody else with the same key, will be seen. The client sends within a limit that counts from the
-/// intent (S2).
-pub async fn perform(maas: &Client, call: &Call, pair: KeyPair) -> Result<Option<i64>, Error> {
+/// Performs a call once and returns the ID of the VM host. The client sends within a limit that counts from the intent (S2).
+pub async fn perform(maas: &Client, call: &Call, pair: KeyPair) -> Result<i64, Error> {
     let hosts = maas.vm_hosts();
     let KeyPair { certificate, key } = pair;
     let answer = match call {
@@ -57,19 +55,32 @@ pub async fn perform(maas: &Client, call: &Call, pair: KeyPair) -> Result<Option
         }
         Call::Refresh { id } => hosts.refresh(*id).await,
     };
+    answer.map(|host| host.id)
+}
+
+/// How a call ended. That MAAS refuses a second registration of the same LXD proves that this one has no effect: if the earlier one
+/// is ours, the next pass finds it.
+pub fn outcome(answer: &Result<i64, Error>) -> Outcome {
     match answer {
-        Ok(host) => Ok(Some(host.id)),
-        Err(error) if matches!(call, Call::Register(_)) && error.kind() == ErrorKind::AlreadyExists => Ok(None),
-        Err(error) => Err(error),
+        Ok(_) => Outcome::Done,
+        Err(error) if error.effect() == Effect::None => Outcome::Refused,
+        Err(_) => Outcome::Unknown,
     }
 }
 
-/// How a call ended. A VM host that exists already but was not seen yet is awaited like an answer.
-pub fn outcome(answer: &Result<Option<i64>, Error>) -> Outcome {
-    match answer {
-        Ok(Some(_)) => Outcome::Done,
-        Err(error) if error.effect() == Effect::None => Outcome::Refused,
-        Ok(None) | Err(_) => Outcome::Unknown,
+/// The sentence about a call that failed, for everyone who performs it.
+pub fn failure(call: &Call, error: &Error) -> String {
+    match call {
+        Call::Register(new) => {
+            let mut said = format!("cannot register VM host {} at {}: {error}", new.name, new.address);
+            if error.kind() == ErrorKind::AlreadyExists {
+                said += "; if that is the VM host of an earlier machine, remove it in MAAS while it has no VMs";
+            }
+            said
+        }
+        Call::Renew { id, .. } => format!("cannot change VM host {id}: {error}"),
+        Call::Move { id, .. } => format!("cannot move VM host {id}: {error}"),
+        Call::Refresh { id } => format!("MAAS cannot reach VM host {id}: {error}"),
     }
 }
 

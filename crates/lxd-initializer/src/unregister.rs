@@ -3,6 +3,8 @@
 use std::fs::File;
 
 use anyhow::{Context, bail};
+use capmaas_core::registration;
+use jiff::Timestamp;
 use maas_client::MachineFilter;
 
 use crate::{
@@ -22,8 +24,10 @@ impl Agent {
         let node = self.cluster.node().await;
         // Held to the end: no agent of this node starts in the meantime.
         let dead = self.stopped(&node)?;
+        // Before the VM hosts: what lands after that is not in the answer.
+        let intent = intent::read(&self.settings.state_dir);
         let Some(host) = self.registered_by_this_agent().await? else {
-            return Ok("MAAS has no VM host on this node: there is nothing to unregister".to_owned());
+            return nothing_to_unregister(&intent, Timestamp::now());
         };
         let VmHost { id, name, .. } = &host;
         let id = *id;
@@ -36,7 +40,7 @@ impl Agent {
         alive::mark_unregistered(&self.settings.state_dir)
             .context("cannot record that the VM host is to stay unregistered")?;
         maas.vm_hosts().delete(id).await.context("MAAS did not unregister the VM host")?;
-        // What was in flight has landed. If it cannot be removed, it merely expires.
+        // What was in flight has landed. If the intent cannot be removed, it merely expires.
         let _ = intent::forget(&self.settings.state_dir);
         let mut said = format!(
             "VM host {name} ({id}) is no longer in MAAS; its LXD, with pool, project and trusted certificate, is as it was"
@@ -137,5 +141,45 @@ impl Agent {
             bail!("VM host {} ({}) still has VMs ({}): nothing was unregistered", host.name, host.id, found.join(", "));
         }
         Ok(())
+    }
+}
+
+/// MAAS shows no VM host on this node; one may still appear (S2).
+fn nothing_to_unregister(intent: &Lookup<Timestamp>, now: Timestamp) -> anyhow::Result<String> {
+    match intent {
+        Lookup::Found(sent) if registration::may_land(*sent, now) => {
+            bail!("a registration was sent a moment ago and may still take effect: run this again in three minutes")
+        }
+        Lookup::Unknown(why) => bail!("it cannot be determined whether a registration was sent a moment ago: {why}"),
+        Lookup::Found(_) | Lookup::Absent => {
+            Ok("MAAS has no VM host on this node: there is nothing to unregister".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn s02_nothing_is_to_be_unregistered_only_once_no_registration_can_land_any_more() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        let said = |intent| match nothing_to_unregister(&intent, now) {
+            Ok(said) => said,
+            Err(error) => format!("{error:#}"),
+        };
+        let sent = |seconds| Lookup::Found(now - SignedDuration::from_secs(seconds));
+        for (intent, words) in [
+            (sent(0), "may still take effect: run this again in three minutes"),
+            (sent(149), "may still take effect"),
+            (sent(150), "there is nothing to unregister"),
+            (Lookup::Absent, "there is nothing to unregister"),
+            (Lookup::Unknown("remove it".into()), "cannot be determined whether a registration was sent a moment ago"),
+        ] {
+            let said = said(intent);
+            assert!(said.contains(words), "{said:?} lacks {words:?}");
+        }
     }
 }

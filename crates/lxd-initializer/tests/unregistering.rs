@@ -41,6 +41,9 @@ async fn s11_an_empty_host_is_unregistered_once_and_its_lxd_stays_as_it_is() {
     settle_with(&mut scene.agent(), State::Left, "asks the agent to leave").await;
     assert!(scene.maas.hosts().is_empty());
     assert!(scene.agent().unregister().await.unwrap().contains("there is nothing to unregister"));
+    lxd_initializer::intent::store(scene.state.path(), jiff::Timestamp::now()).unwrap();
+    let error = scene.agent().unregister().await.unwrap_err().to_string();
+    assert!(error.contains("run this again in three minutes"), "s02: {error}");
 }
 
 #[tokio::test]

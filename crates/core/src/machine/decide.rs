@@ -201,7 +201,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         journal: None,
         recalled: None,
         identity,
-        asked: asked_in_the_future(observed, now),
+        asked: asked_anew(observed, now),
         control_plane: held && says_nothing_of_its_control_plane(observed),
         spec: step.spec,
     };
@@ -243,12 +243,12 @@ pub(super) fn is_elsewhere(observed: &Observed) -> bool {
     recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
 }
 
-/// The time to write instead of a registration time in the future, which a fast clock wrote: now, so that nothing waits until
-/// then.
-fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+/// The time to write instead of a registration time that may be any, because it cannot be read or a fast clock wrote it: now, so
+/// that the wait for it ends (S2).
+fn asked_anew(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
-    let asked: Timestamp = asked.parse().ok()?;
-    (asked > now).then(|| whole_seconds(now))
+    let known = asked.parse::<Timestamp>().is_ok_and(|asked| asked <= now);
+    (!known).then(|| whole_seconds(now))
 }
 
 /// A step that only reports that something is not known.

@@ -61,10 +61,12 @@ pub(super) fn before_release(
 /// A registration that was sent a moment ago may still make it a VM host (S2).
 fn registration_may_land(observed: &Observed, now: Timestamp) -> Option<Step> {
     let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
-    let asked: Timestamp = asked.parse().ok()?;
-    // A time in the future is replaced in this pass.
-    (now.duration_since(asked) < IN_FLIGHT).then(|| {
-        let message = "its registration as a VM host was requested and may still take effect; waiting for that";
+    // A time in the future, and one that cannot be read, is replaced in this pass.
+    let landed = asked.parse::<Timestamp>().is_ok_and(|asked| now.duration_since(asked) >= IN_FLIGHT);
+    (!landed).then(|| {
+        let message = format!(
+            "its registration as a VM host was requested ({ASKED_ANNOTATION}) and may still take effect; waiting for that"
+        );
         Step::say(Progress::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))
     })
 }

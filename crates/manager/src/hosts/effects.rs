@@ -1,14 +1,16 @@
 //! Performs effects on the hosts of one cluster.
 
 use capmaas_api::MaasMachine;
+use capmaas_core::Lookup;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::hosts::plan::Effect;
 use capmaas_core::registration::{self, Call};
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use lxd_initializer::{names, registering};
 use serde_json::{Value, json};
 
-use super::observe::HostContext;
+use super::observe::{HostContext, asked};
 use super::{agent, key_pair};
 use crate::kubernetes::{self, Guard, Key};
 
@@ -75,19 +77,14 @@ async fn call_maas(context: &HostContext<'_>, host: &str, call: &Call) -> Result
     };
     let answer = registering::perform(&context.identity.client, call, pair).await;
     let after = registration::conclude(call, registering::outcome(&answer));
-    if let (true, Ok(Some(id))) = (after.refreshed, &answer) {
+    if let (true, Ok(id)) = (after.refreshed, &answer) {
         context.memory.note_refresh(key, *id, now);
     }
     let Err(error) = answer else { return Ok(()) };
     if let (true, Some(intent)) = (after.forget_intent, intent) {
         intent.forget(context).await;
     }
-    Err(match call {
-        Call::Register(_) => format!("cannot register {host} as VM host: {error}"),
-        Call::Renew { id, .. } => format!("cannot change VM host {id}: {error}"),
-        Call::Move { id, .. } => format!("cannot move VM host {id}: {error}"),
-        Call::Refresh { id } => format!("MAAS cannot reach VM host {id}: {error}"),
-    })
+    Err(registering::failure(call, &error))
 }
 
 /// The intent to register a machine, on its MaasMachine: if the machine is released in the meantime, the release waits for a
@@ -105,6 +102,8 @@ impl Intent {
         let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
         let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
         let machine = machine.ok_or_else(|| format!("the MaasMachine {host} is being deleted"))?;
+        // The decision saw the object as the watch shows it, which may be older.
+        not_in_flight(host, asked(machine.annotations()), now)?;
         let sent = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let machine =
             kubernetes::patch(kubernetes, &key, &Guard::of(&machine), note(Some(sent))).await.map_err(words)?;
@@ -118,6 +117,34 @@ impl Intent {
     }
 }
 
+/// S2: no registration that was sent earlier may still land.
+fn not_in_flight(host: &str, asked: Lookup<Timestamp>, now: Timestamp) -> Result<(), String> {
+    match asked {
+        Lookup::Found(sent) if registration::may_land(sent, now) => {
+            Err(format!("a registration of {host} was sent a moment ago and may still take effect"))
+        }
+        Lookup::Unknown(why) => Err(why),
+        Lookup::Found(_) | Lookup::Absent => Ok(()),
+    }
+}
+
 fn note(sent: Option<String>) -> Value {
     json!({ "metadata": { "annotations": { ASKED_ANNOTATION: sent } } })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn s02_a_live_intent_that_may_still_land_or_cannot_be_read_holds_the_registration() {
+        let now = Timestamp::UNIX_EPOCH;
+        let sent = |seconds| Lookup::Found(now - SignedDuration::from_secs(seconds));
+        assert!(not_in_flight("cp1", sent(149), now).unwrap_err().contains("registration of cp1"));
+        assert!(not_in_flight("cp1", Lookup::Unknown("is no time".into()), now).unwrap_err().contains("is no time"));
+        assert_eq!(not_in_flight("cp1", sent(150), now), Ok(()));
+        assert_eq!(not_in_flight("cp1", Lookup::Absent, now), Ok(()));
+    }
 }

@@ -182,7 +182,7 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
 }
 
 /// When the registration of a machine was last sent. A time that cannot be read may be any (S1).
-fn asked(annotations: &BTreeMap<String, String>) -> Lookup<Timestamp> {
+pub(super) fn asked(annotations: &BTreeMap<String, String>) -> Lookup<Timestamp> {
     let Some(text) = annotations.get(ASKED_ANNOTATION) else { return Lookup::Absent };
     match text.parse() {
         Ok(sent) => Lookup::Found(sent),

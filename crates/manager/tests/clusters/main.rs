@@ -5,6 +5,7 @@
 mod crash;
 mod crashes;
 mod host_proofs;
+mod host_trouble;
 mod hosts;
 mod life;
 mod proofs;

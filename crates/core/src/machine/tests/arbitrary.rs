@@ -170,6 +170,7 @@ fn any_annotation() -> impl Strategy<Value = Option<(&'static str, &'static str)
         1 => Just(Some((LEAVE_POWER_ANNOTATION, ""))),
         1 => Just(Some((ASKED_ANNOTATION, "2026-11-15T11:59:00Z"))),
         1 => Just(Some((ASKED_ANNOTATION, "2026-11-15T12:30:00Z"))),
+        1 => Just(Some((ASKED_ANNOTATION, "yesterday"))),
         1 => Just(Some((IDENTITY_ANNOTATION, "http://maas#bob"))),
         1 => Just(Some((IDENTITY_ANNOTATION, "http://other#admin"))),
         1 => Just(Some((VM_NAME_ANNOTATION, "go-made"))),

@@ -6,7 +6,7 @@ use crate::Lookup;
 use crate::hosts::bridge::Interface;
 use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, Note};
 use crate::maas;
-use crate::plan::{Refusal, Requeue};
+use crate::plan::{Finalizer, Refusal, Requeue};
 
 fn becoming_a_host() -> Observed {
     let mut observed = fresh().with_journal(&with_machine());
@@ -131,6 +131,20 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
     let note = Note { since: later(-10), clear: true, refreshed: None };
     let journal = with_machine().noting(|it| it.leaving = Some(note));
     assert_eq!(effect(&decide(&observed.with_journal(&journal), now())), "release");
+}
+
+#[test]
+fn s02_a_registration_time_that_cannot_be_read_counts_as_now_and_is_replaced() {
+    for text in ["", "yesterday", "2026-11-15"] {
+        let observed = leaving().with_annotation(ASKED_ANNOTATION, text);
+        let plan = decide(&observed, now());
+        assert_eq!((effect(&plan), reason(&plan), plan.finalizer), ("", "LeavingHost", Finalizer::Keep), "{text}");
+        assert!(plan.why.contains(ASKED_ANNOTATION), "{}", plan.why);
+        assert_eq!(plan.patch.asked, Some(now()), "{text}");
+        let replaced = leaving().with_annotation(ASKED_ANNOTATION, &now().to_string());
+        assert_eq!(effect(&decide(&replaced, later(149))), "");
+        assert_eq!(effect(&decide(&replaced, later(150))), "release");
+    }
 }
 
 #[test]
