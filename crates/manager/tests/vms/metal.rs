@@ -319,6 +319,30 @@ async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed
     assert_eq!(stage.condition("m", "Paused")["status"], "True");
 }
 
+#[tokio::test]
+async fn s15_the_write_of_the_intent_is_the_live_read_of_the_object_before_a_deployment() {
+    const CALLS: u32 = 100;
+    let mut stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    let (key, mut known) = (Key::new("default", "m"), Carried::default());
+    while !stage.mutations().iter().any(|kind| kind == "machine.update") {
+        reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
+    }
+    stage.crash.light(CALLS, false);
+    reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
+    assert_eq!(stage.mutations().last().map(String::as_str), Some("machine.deploy"));
+    let mut left = 0;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stage.context.kubernetes.maas_machine(&key) => left += 1,
+            () = stage.crash.happens() => break,
+        }
+    }
+    stage.restart();
+    assert_eq!(CALLS - left, 8, "one more if the object were read after it was written");
+}
+
 /// Two machines under the idempotency key of one object: a possible result of a lost answer.
 async fn allocated_twice(stage: &Stage) -> String {
     stage.machine("m", json!({}));
