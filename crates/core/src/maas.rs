@@ -1,5 +1,6 @@
 //! A machine in MAAS: its states, and what they mean to us.
 
+use crate::Lookup;
 use crate::hosts::bridge::Network;
 
 /// All 23 states, and one for anything else that MAAS may report.
@@ -167,8 +168,9 @@ pub struct Machine {
     pub zone: String,
     /// MAAS protects it from release.
     pub locked: bool,
-    /// A tag marks it, or the VM host on it, for maintenance. Whether a VM host is tagged is read only where that matters.
-    pub in_maintenance: bool,
+    /// A tag marks it, or the VM host on it, for maintenance. Whether a VM host is tagged is read only where that matters; `Unknown`
+    /// if that could not be read.
+    pub in_maintenance: Lookup<bool>,
     /// Swap is off already.
     pub swap_off: bool,
     pub network: Network,

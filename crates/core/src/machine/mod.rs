@@ -257,8 +257,10 @@ pub enum Access {
 pub enum ObservedNode {
     /// Not looked up: it is too early, or the Machine has its Node already.
     NotAsked,
-    /// It has not joined yet, or the cluster's API server does not answer yet.
+    /// It has not joined yet.
     NotYet,
+    /// Nobody can tell, perhaps because the cluster's API server does not answer yet; the message states why.
+    Unread(String),
     /// A Node with the machine's name and one of its addresses.
     Joined {
         name: String,

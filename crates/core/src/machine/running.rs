@@ -1,9 +1,11 @@
 //! A machine that runs, or ran once: its Node gets the provider ID, its power is watched, and nothing else is done to it (S9).
 
+use std::time::Duration;
+
 use capmaas_api::names::MAINTENANCE_ANNOTATION;
 use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
 use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::Effect;
@@ -80,12 +82,17 @@ impl Provisioning<'_> {
             |more: &str| Progress::not_yet(Severity::Warning, reasons::MACHINE_POWERED_OFF, format!("{message}{more}"));
         let annotations = self.observed.object.metadata.annotations.as_ref();
         if metal.locked
-            || metal.in_maintenance
+            || metal.in_maintenance == Lookup::Found(true)
             || annotations.is_some_and(|map| {
                 [LEAVE_POWER_ANNOTATION, MAINTENANCE_ANNOTATION].iter().any(|name| map.contains_key(*name))
             })
         {
             return Step::say(progress("; it is locked, in maintenance or opted out, so it stays off"), after(300));
+        }
+        if let Lookup::Unknown(why) = &metal.in_maintenance {
+            let more =
+                format!("; it stays off, because whether its VM host is tagged for maintenance cannot be read: {why}");
+            return Step::say(progress(&more), after(60));
         }
         let before = self.journal.allocation_of(&metal.id).turned_on;
         let wait =
@@ -135,7 +142,7 @@ impl Provisioning<'_> {
                 progress.message.clone_from(why);
                 Step::say(progress, after(120)).writing(journal)
             }
-            ObservedNode::NotYet if metal.bootstrap_failed() => {
+            ObservedNode::NotYet | ObservedNode::Unread(_) if metal.bootstrap_failed() => {
                 let mut progress = Progress::deployed();
                 progress.reason = reasons::BOOTSTRAP_FAILED;
                 progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_message);
@@ -143,6 +150,17 @@ impl Provisioning<'_> {
             }
             // The watches on the cluster's Nodes and Machines trigger the next pass: MAAS has nothing new meanwhile.
             ObservedNode::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
+            // The watches may have triggered this very pass: nothing else would trigger the next one.
+            ObservedNode::Unread(why) => {
+                let mut progress = Progress::deployed();
+                progress.message = format!("its Node cannot be read: {why}");
+                let again = self.grown(self.since(conditions::MACHINE_DEPLOYED, &ConditionStatus::True), 120);
+                let requeue = match self.dns_wait() {
+                    Requeue::After(wait) => Requeue::After(wait.min(again)),
+                    Requeue::OnChange => Requeue::After(again),
+                };
+                Step::say(progress, requeue).writing(journal)
+            }
             ObservedNode::NotAsked => {
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
             }
@@ -162,10 +180,22 @@ impl Provisioning<'_> {
         if !self.observed.is_control_plane() || self.observed.in_dns != Lookup::Found(false) {
             return Requeue::OnChange;
         }
-        let status = self.observed.object.status.as_ref();
-        let said = status.and_then(|status| status.conditions.condition(conditions::DNS_ATTACHED));
-        let said = said.filter(|said| said.status == ConditionStatus::False);
-        let since = said.and_then(|said| said.last_transition_time.as_ref()).map_or(self.now, |time| time.0);
-        after(self.now.duration_since(since).as_secs().clamp(10, 300).unsigned_abs())
+        // A machine that was off is published once it is on again, however long its address has been missing.
+        let on = self.since(conditions::MACHINE_DEPLOYED, &ConditionStatus::True);
+        let missing = self.since(conditions::DNS_ATTACHED, &ConditionStatus::False);
+        Requeue::After(self.grown(on.max(missing), 300))
+    }
+
+    /// Since when a stored condition has this status; now if it has not.
+    fn since(&self, type_: &str, status: &ConditionStatus) -> Timestamp {
+        let stored = self.observed.object.status.as_ref();
+        let said = stored.and_then(|stored| stored.conditions.condition(type_));
+        let said = said.filter(|said| said.status == *status);
+        said.and_then(|said| said.last_transition_time.as_ref()).map_or(self.now, |time| time.0)
+    }
+
+    /// A pause that grows with the time since then, up to this many seconds.
+    fn grown(&self, since: Timestamp, most: i64) -> Duration {
+        Duration::from_secs(self.now.duration_since(since).as_secs().clamp(10, most).unsigned_abs())
     }
 }

@@ -1,5 +1,6 @@
 //! What the decision needs to know of a machine, from MAAS's answer.
 
+use capmaas_core::Lookup;
 use capmaas_core::hosts::bridge::{Interface, Network};
 use capmaas_core::maas;
 use capmaas_core::maas::{Power, State};
@@ -37,7 +38,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {
         addresses: linked_addresses(machine),
         zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
         locked: machine.locked == Some(true),
-        in_maintenance: machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str())),
+        in_maintenance: Lookup::Found(machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str()))),
         swap_off: machine.swap_size == Some(0),
         network: network(machine),
         vm_host: machine.pod.as_ref().map(|pod| pod.id),

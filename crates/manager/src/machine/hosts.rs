@@ -105,10 +105,12 @@ pub(super) async fn health(client: &Client, id: i64) -> Lookup<ObservedHost> {
 }
 
 /// Whether the VM host on a machine is tagged for maintenance (S20). That the machine itself is tagged is in MAAS's answer about it.
-pub(super) async fn is_in_maintenance(client: &Client, machine: &str) -> maas_client::Result<bool> {
-    let hosts = client.vm_hosts().list().await?;
-    Ok(hosts.iter().any(|host| {
-        host.host.as_ref().is_some_and(|of| of.system_id == machine)
-            && host.tags.iter().any(|tag| tag == MAINTENANCE_TAG)
-    }))
+pub(super) async fn is_in_maintenance(context: &Context, identity: &Identity, machine: &str) -> Lookup<bool> {
+    match context.lxd_hosts.now(identity).await {
+        Ok(hosts) => Lookup::Found(hosts.iter().any(|host| {
+            host.host.as_ref().is_some_and(|of| of.system_id == machine)
+                && host.tags.iter().any(|tag| tag == MAINTENANCE_TAG)
+        })),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
 }

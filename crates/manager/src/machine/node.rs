@@ -26,7 +26,7 @@ pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> O
         let node = match context.kubernetes.node(&cluster, &name).await {
             Ok(Some(node)) => node,
             Ok(None) => continue,
-            Err(_) => return ObservedNode::NotYet,
+            Err(error) => return ObservedNode::Unread(error.to_string()),
         };
         if !node.addresses.iter().any(|address| metal.addresses.contains(address)) {
             return ObservedNode::Foreign(format!(

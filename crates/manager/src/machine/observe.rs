@@ -315,14 +315,12 @@ async fn observe_machine(
     {
         observed.power = Some(power(identity, &metal.id).await);
     }
+    // Only where it would be powered on. A VM is no host.
     if let (Lookup::Found(metal), Some(Power::Off)) = (&mut observed.in_journal, observed.power)
-        && metal.state == State::Deployed
+        && (metal.state == State::Deployed && !metal.is_vm() && !deleting)
+        && metal.in_maintenance != Lookup::Found(true)
     {
-        match super::hosts::is_in_maintenance(&identity.client, &metal.id).await {
-            Ok(tagged) => metal.in_maintenance |= tagged,
-            // It stays as it is until that is known.
-            Err(_) => observed.power = Some(Power::Unknown),
-        }
+        metal.in_maintenance = super::hosts::is_in_maintenance(context, identity, &metal.id).await;
     }
     for id in &journal.surplus {
         let seen = match identity.machines.read(id).await {

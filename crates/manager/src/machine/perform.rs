@@ -44,7 +44,9 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: &Seen, mut plan:
     let request = asked(&plan, session);
     warn(context, key, &uid, &mut plan.events).await;
     // Even with nothing to journal, an effect applies only to the exact object that was observed (S15).
-    if let Some(patch) = patch_of(&object, &plan, FINALIZERS) {
+    let patch = patch_of(&object, &plan, FINALIZERS);
+    let just_written = patch.is_some();
+    if let Some(patch) = patch {
         object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
         if let Some(status) = &mut plan.status {
             carry_over(status, observed.object.metadata.generation, object.metadata.generation);
@@ -61,7 +63,7 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: &Seen, mut plan:
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
     if let (Some(effect), Some(session)) = (plan.effect.take(), session) {
-        if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
+        if effect.is_destructive() && !is_still_wanted(context, key, observed, &object, just_written).await? {
             return Ok(Performed {
                 requeue: Requeue::After(Duration::from_secs(1)),
                 object,
@@ -157,15 +159,23 @@ fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     requeue == Requeue::NOW && !status.ready && !status.conditions.iter().any(trouble)
 }
 
-/// Reads the object and its Cluster again, right before a machine may lose something (S15).
-async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, object: &MaasMachine) -> Result<bool> {
+/// Reads the object and its Cluster again, right before a machine may lose something (S15). An object that has just been
+/// written is not read: the write applied only to the version that was observed, and its answer is a live read.
+async fn is_still_wanted(
+    context: &Context,
+    key: &Key,
+    observed: &Observed,
+    object: &MaasMachine,
+    just_written: bool,
+) -> Result<bool> {
     let cluster = match &observed.cluster {
         Lookup::Found(cluster) => Some(key.beside(cluster.name_any())),
         Lookup::Absent => None,
         Lookup::Unknown(_) => return Ok(false),
     };
     let kubernetes = context.kubernetes.as_ref();
-    reconcile::is_still_wanted(kubernetes, object, kubernetes.maas_machine(key).await?, cluster.as_ref()).await
+    let now = if just_written { Some(object.clone()) } else { kubernetes.maas_machine(key).await? };
+    reconcile::is_still_wanted(kubernetes, object, now, cluster.as_ref()).await
 }
 
 /// Publishes warnings before the journal records the matter as closed: a crash in between publishes them twice. In the

@@ -38,6 +38,8 @@ async fn that_a_machine_runs_is_written_once_although_its_provider_id_changes_th
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({}));
     stage.until_ready(&["m"]).await;
+    stage.port.workload_answers(&Key::new("default", "c1"), true);
+    stage.pass("m").await;
     let object = stage.object("m");
     assert_eq!(stage.condition("m", "Ready")["observedGeneration"], object["metadata"]["generation"]);
     stage.pass("m").await;
@@ -124,12 +126,80 @@ async fn s20_a_machine_stays_off_whose_vm_host_is_tagged_for_maintenance() {
     tag(&[]);
     stage.fault(json!({ "match": { "kind": "vm-hosts.read" }, "do": "status", "status": 500, "times": 0 }));
     stage.advance(300);
-    stage.pass("m").await;
+    assert_eq!(stage.pass("m").await, Requeue::seconds(60));
     assert_eq!(turned_on(), 0, "nobody knows whether it is tagged");
+    let said = stage.condition("m", "MachineDeployed");
+    assert_eq!((&said["status"], &said["reason"]), (&json!("False"), &json!("MachinePoweredOff")), "{said}");
+    let message = said["message"].as_str().unwrap();
+    assert!(message.contains("whether its VM host is tagged for maintenance cannot be read: "), "{message}");
+    assert!(message.contains("500"), "{message}");
+    assert_eq!(stage.object("m")["status"]["machinePowered"], false, "a control plane leaves DNS");
     stage.maas.control().remove_fault(None);
-    stage.advance(300);
+    stage.advance(60);
     stage.pass("m").await;
-    assert_eq!(turned_on(), 1);
+    assert_eq!((turned_on(), stage.reason("m", "MachineDeployed")), (1, "MachinePoweredOff".into()));
+}
+
+#[tokio::test]
+async fn s20_that_a_vm_is_off_is_known_although_the_vm_hosts_cannot_be_listed() {
+    let stage = Stage::new();
+    stage.vm("m");
+    stage.until_ready(&["m"]).await;
+    let id = stage.object("m")["spec"]["systemID"].as_str().unwrap().to_owned();
+    stage.fault(json!({ "match": { "kind": "vm-hosts.read" }, "do": "status", "status": 403, "times": 0 }));
+    let asked = stage.maas.control().ledger(Some("vm-hosts.read")).len();
+    stage.maas.control().with_model(|model| model.lose_power(&id));
+    let silent = json!([{ "type": "NodeReady", "status": "Unknown", "lastTransitionTime": "2026-11-15T12:00:00Z" }]);
+    let silent = json!({ "nodeRef": { "name": "m" }, "conditions": silent });
+    stage.port.set_status("Machine", &Key::new("default", "m"), silent).unwrap();
+    stage.pass("m").await;
+    assert_eq!(stage.reason("m", "MachineDeployed"), "MachinePoweredOff");
+    assert_eq!(stage.mutations().last().map(String::as_str), Some("machine.power_on"));
+    stage.maas.control().with_model(|model| model.lose_power(&id));
+    stage.until_gone(&["m"]).await;
+    let asked_since = stage.maas.control().ledger(Some("vm-hosts.read")).len() - asked;
+    assert_eq!(asked_since, 0, "a VM is never a host");
+}
+
+#[tokio::test]
+async fn a_node_that_could_not_be_read_once_is_read_again_within_seconds() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    stage.until_ready(&["m"]).await;
+    let cluster = Key::new("default", "c1");
+    let addresses = stage.object("m")["status"]["addresses"].as_array().cloned().unwrap();
+    let addresses = addresses.iter().filter_map(|address| address["address"].as_str().map(str::to_owned)).collect();
+    stage.port.put_node(&cluster, Node { name: "bm01".into(), addresses, ..Node::default() });
+    // The watch has delivered its name, and the request for the Node itself fails.
+    assert_eq!(stage.pass("m").await, Requeue::seconds(10));
+    let said = stage.condition("m", "MachineDeployed");
+    assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("MachineDeployed")), "{said}");
+    let message = said["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("its Node cannot be read: "), "{said}");
+    stage.port.workload_answers(&cluster, true);
+    stage.advance(10);
+    stage.pass("m").await;
+    assert!(stage.port.node_of(&cluster, "bm01").unwrap().provider_id.is_some());
+    assert_eq!(stage.pass("m").await, Requeue::OnChange);
+    assert_eq!(stage.condition("m", "MachineDeployed")["message"], "its Node is bm01");
+}
+
+#[tokio::test]
+async fn the_image_is_sent_with_every_deployment_because_maas_has_a_default() {
+    let stage = with_metal(&["bm01"]);
+    stage.arrange(json!([{ "image": { "name": "custom/k8s" } }]));
+    stage.machine("metal", json!({ "image": "custom/k8s" }));
+    stage.machine("vm", json!({ "image": "custom/k8s", "provisioningMode": "lxd" }));
+    stage.until_ready(&["metal", "vm"]).await;
+    assert_eq!(stage.maas.control().ledger(Some("machine.deploy")).len(), 2);
+    for name in ["metal", "vm"] {
+        let id = stage.object(name)["spec"]["systemID"].as_str().unwrap().to_owned();
+        let runs = stage.maas.control().with_model(|model| {
+            let machine = &model.db.machines[&id];
+            (machine.osystem.clone(), machine.distro_series.clone())
+        });
+        assert_eq!(runs, ("custom".to_owned(), "k8s".to_owned()), "{name}");
+    }
 }
 
 #[tokio::test]
@@ -247,6 +317,30 @@ async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed
     assert_eq!(reconcile_knowing(&stage.context, &key, &mut known).await.unwrap(), Requeue::OnChange);
     assert!(!stage.mutations().iter().any(|kind| kind == "machine.deploy"), "{:?}", stage.mutations());
     assert_eq!(stage.condition("m", "Paused")["status"], "True");
+}
+
+#[tokio::test]
+async fn s15_the_write_of_the_intent_is_the_live_read_of_the_object_before_a_deployment() {
+    const CALLS: u32 = 100;
+    let mut stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    let (key, mut known) = (Key::new("default", "m"), Carried::default());
+    while !stage.mutations().iter().any(|kind| kind == "machine.update") {
+        reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
+    }
+    stage.crash.light(CALLS, false);
+    reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
+    assert_eq!(stage.mutations().last().map(String::as_str), Some("machine.deploy"));
+    let mut left = 0;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stage.context.kubernetes.maas_machine(&key) => left += 1,
+            () = stage.crash.happens() => break,
+        }
+    }
+    stage.restart();
+    assert_eq!(CALLS - left, 8, "one more if the object were read after it was written");
 }
 
 /// Two machines under the idempotency key of one object: a possible result of a lost answer.

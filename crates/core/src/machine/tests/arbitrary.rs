@@ -42,7 +42,7 @@ fn any_metal() -> impl Strategy<Value = maas::Machine> {
         stamp: stamp.map(str::to_owned),
         power,
         locked: flags[0],
-        in_maintenance: flags[1],
+        in_maintenance: Lookup::Found(flags[1]),
         swap_off: !flags[2],
         vm_host: flags[3].then_some(7),
         ..metal(state)
@@ -253,6 +253,7 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
     let node = prop_oneof![
         Just(ObservedNode::NotAsked),
         Just(ObservedNode::NotYet),
+        Just(ObservedNode::Unread("its API server does not answer".into())),
         (any::<bool>(), any::<bool>()).prop_map(|(named, zoned)| ObservedNode::Joined {
             name: "bm1".into(),
             named,

@@ -39,7 +39,7 @@ pub(super) fn metal(state: State) -> maas::Machine {
         addresses: vec!["10.0.0.7".into()],
         zone: "az1".into(),
         locked: false,
-        in_maintenance: false,
+        in_maintenance: Lookup::Found(false),
         swap_off: true,
         network: boots_from_eth0(),
         vm_host: None,

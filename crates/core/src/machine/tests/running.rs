@@ -90,13 +90,49 @@ fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
     let observed = observed.with_journal(&plan.patch.journal.unwrap());
     assert_eq!(effect(&decide(&observed, later(500))), "");
     assert_eq!(effect(&decide(&observed, later(601))), "power_on");
-    for left in [maas::Machine { locked: true, ..off.clone() }, maas::Machine { in_maintenance: true, ..off.clone() }] {
+    for left in [
+        maas::Machine { locked: true, ..off.clone() },
+        maas::Machine { in_maintenance: Lookup::Found(true), ..off.clone() },
+    ] {
         assert_eq!(effect(&decide(&observed.clone().seeing(left), later(601))), "");
     }
     for annotation in [LEAVE_POWER_ANNOTATION, capmaas_api::names::MAINTENANCE_ANNOTATION] {
         let opted_out = observed.clone().with_annotation(annotation, "");
         assert_eq!(effect(&decide(&opted_out, later(601))), "", "{annotation}");
     }
+}
+
+#[test]
+fn s20_a_machine_stays_off_and_says_so_while_the_tags_of_its_vm_host_cannot_be_read() {
+    let in_maintenance = Lookup::Unknown("MAAS answered 403".into());
+    let off = maas::Machine { in_maintenance, ..metal(State::Deployed) };
+    let mut observed = fresh().with_journal(&with_machine()).seeing(off).provisioned();
+    observed.power = Some(Power::Off);
+    let plan = decide(&observed, now());
+    let waits = Requeue::After(Duration::from_secs(60));
+    assert_eq!((effect(&plan), reason(&plan), plan.requeue), ("", "MachinePoweredOff", waits));
+    let message = condition(&plan, "MachineDeployed").message.clone().unwrap();
+    assert!(message.ends_with("cannot be read: MAAS answered 403"), "{message}");
+    let status = plan.status.unwrap();
+    assert!(!status.ready && !status.machine_powered);
+}
+
+#[test]
+fn a_node_that_cannot_be_read_is_read_again_with_growing_pauses() {
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
+    observed.node = ObservedNode::Unread("it does not answer".into());
+    let mut pause = |seconds: i64| {
+        let plan = decide(&observed, later(seconds));
+        let said = condition(&plan, "MachineDeployed");
+        assert_eq!(said.status, ConditionStatus::True);
+        assert_eq!(said.message.as_deref(), Some("its Node cannot be read: it does not answer"));
+        observed.object.status = plan.status;
+        plan.requeue
+    };
+    let expected = [10, 10, 45, 120].map(|seconds| Requeue::After(Duration::from_secs(seconds)));
+    assert_eq!([0, 5, 45, 5000].map(&mut pause), expected);
+    observed.node = ObservedNode::NotYet;
+    assert_eq!(decide(&observed, later(5100)).requeue, Requeue::OnChange);
 }
 
 #[test]
@@ -115,6 +151,24 @@ fn a_control_plane_machine_polls_the_more_rarely_the_longer_its_address_is_not_i
     assert_eq!(pauses, expected);
     assert_eq!(after(true, 5300), Requeue::OnChange);
     assert_eq!(after(false, 9000), Requeue::After(Duration::from_secs(10)), "it has just left");
+}
+
+#[test]
+fn a_control_plane_machine_that_was_off_polls_for_its_address_as_often_as_a_new_one() {
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
+    observed.object.metadata.labels = Some([(CONTROL_PLANE_LABEL.to_owned(), String::new())].into());
+    observed.in_dns = Lookup::Found(false);
+    let mut after = |power, seconds: i64| {
+        observed.power = Some(power);
+        let plan = decide(&observed, later(seconds));
+        observed.object.status = plan.status.or(observed.object.status.take());
+        plan.requeue
+    };
+    for seconds in [0, 60] {
+        after(Power::Off, seconds);
+    }
+    let pauses = [600, 610, 630].map(|seconds| after(Power::On, seconds));
+    assert_eq!(pauses, [10, 10, 30].map(|seconds| Requeue::After(Duration::from_secs(seconds))));
 }
 
 #[test]
