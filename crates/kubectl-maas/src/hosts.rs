@@ -41,7 +41,7 @@ fn amounts(host: &VmHost) -> [(i64, i64); 3] {
 /// A VM host, and what keeps new VMs off it.
 #[derive(Debug)]
 pub struct Host<'a> {
-    vm_host: &'a VmHost,
+    in_maas: &'a VmHost,
     closed: Option<Closed>,
     /// The key does not show the machine that it runs on, whose tags could close it.
     is_beneath_hidden: bool,
@@ -73,14 +73,14 @@ impl<'a> Host<'a> {
                 left: Some(vms_on(vm_host, machines).len()).filter(|vms| *vms > 0 || !is_used(vm_host)),
             });
             let has_machine = vm_host.host.as_ref().is_some_and(|beneath| !beneath.system_id.is_empty());
-            Self { vm_host, closed, is_beneath_hidden: has_machine && machine.is_none() }
+            Self { in_maas: vm_host, closed, is_beneath_hidden: has_machine && machine.is_none() }
         };
         vm_hosts.iter().map(one).collect()
     }
 
     /// The problem, or that there is none.
     fn state(&self) -> String {
-        if let Some(trouble) = trouble(self.vm_host) {
+        if let Some(trouble) = trouble(self.in_maas) {
             return trouble.to_owned();
         }
         let Some(closed) = &self.closed else {
@@ -136,7 +136,7 @@ pub async fn machines(client: &Client, vm_hosts: &[VmHost]) -> maas_client::Resu
 async fn vms(client: &Client, vm_hosts: &[VmHost], mut found: Vec<Machine>) -> maas_client::Result<Vec<Machine>> {
     let hosts = Host::all(vm_hosts, &found);
     let names: BTreeSet<&String> =
-        hosts.iter().filter(|host| host.closed.is_some()).filter_map(|host| host.vm_host.name.as_ref()).collect();
+        hosts.iter().filter(|host| host.closed.is_some()).filter_map(|host| host.in_maas.name.as_ref()).collect();
     for name in names {
         let filter = MachineFilter { vm_host: Some(name.clone()), ..MachineFilter::default() };
         found.extend(client.machines().list(&filter).await?);
@@ -166,17 +166,17 @@ pub const NONE: &str = "MAAS has no VM hosts. Nodes of a cluster with lxdControl
 pub fn render(hosts: &[Host]) -> String {
     let mut zones: BTreeMap<&str, Vec<&Host>> = BTreeMap::new();
     for host in hosts {
-        zones.entry(host.vm_host.zone.as_ref().map_or("(no zone)", |zone| zone.name.as_str())).or_default().push(host);
+        zones.entry(host.in_maas.zone.as_ref().map_or("(no zone)", |zone| zone.name.as_str())).or_default().push(host);
     }
     let mut out = String::new();
     for (zone, mut hosts) in zones {
-        hosts.sort_by_key(|host| name_of(host.vm_host));
+        hosts.sort_by_key(|host| name_of(host.in_maas));
         let rows: Vec<Vec<String>> = hosts
             .iter()
             .map(|host| {
-                let bars = amounts(host.vm_host).map(|(used, total)| bar(used, total));
-                let pool = host.vm_host.pool.as_ref().map_or_else(String::new, |pool| pool.name.clone());
-                [vec![name_of(host.vm_host), pool], bars.to_vec(), vec![host.state()]].concat()
+                let bars = amounts(host.in_maas).map(|(used, total)| bar(used, total));
+                let pool = host.in_maas.pool.as_ref().map_or_else(String::new, |pool| pool.name.clone());
+                [vec![name_of(host.in_maas), pool], bars.to_vec(), vec![host.state()]].concat()
             })
             .collect();
         let titles = ["HOST", "POOL", "CORES", "MEMORY GiB", "DISK GB", "STATE"];
@@ -188,7 +188,7 @@ pub fn render(hosts: &[Host]) -> String {
 /// The same for programs.
 pub fn to_json(hosts: &[Host]) -> Value {
     let one = |shown: &Host| {
-        let host = shown.vm_host;
+        let host = shown.in_maas;
         let [cores, memory, disk] = amounts(host);
         json!({
             "name": name_of(host),

@@ -15,6 +15,7 @@ use futures::StreamExt as _;
 use kube::ResourceExt as _;
 use kube::api::ApiResource;
 use kube::runtime::reflector::{ObjectRef, Store};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::feed::Waker;
@@ -26,6 +27,10 @@ const SUPERVISE: Duration = Duration::from_secs(2);
 /// The first retry delay for an unavailable API server; it grows from there, and is spread.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// When the Nodes of a cluster are first listed again, which wakes a machine whose Node could not be read when it was woken. The
+/// interval doubles each time.
+const LIST_AGAIN: Duration = Duration::from_secs(15);
+const LIST_AT_LEAST_EVERY: Duration = Duration::from_secs(600);
 
 /// Wakes machines whose Nodes join.
 #[derive(Clone)]
@@ -56,12 +61,22 @@ impl Joining {
     }
 
     async fn follow(self, cluster: Key) {
-        let mut pause = FIRST_PAUSE;
-        loop {
+        let (mut pause, mut again) = (FIRST_PAUSE, LIST_AGAIN);
+        'listing: loop {
             if let Ok(mut names) = self.nodes.names(&cluster).await {
-                while let Some(name) = names.next().await {
-                    pause = FIRST_PAUSE;
-                    self.joined(&cluster, &name);
+                let end = Instant::now() + spread(again);
+                loop {
+                    match tokio::time::timeout_at(end, names.next()).await {
+                        Ok(Some(name)) => {
+                            pause = FIRST_PAUSE;
+                            self.joined(&cluster, &name);
+                        }
+                        Ok(None) => break,
+                        Err(_) => {
+                            again = (again * 2).min(LIST_AT_LEAST_EVERY);
+                            continue 'listing;
+                        }
+                    }
                 }
             }
             tokio::time::sleep(spread(pause)).await;
@@ -115,7 +130,6 @@ mod tests {
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
-    use tokio::time::Instant;
 
     use super::*;
     use crate::kubernetes::{Error, ErrorKind, Result};
@@ -226,6 +240,33 @@ mod tests {
         assert_eq!(woken.next().await.unwrap().name, "b", "by its whole name");
         assert_eq!(before.elapsed(), Duration::ZERO);
         drop(running);
+    }
+
+    /// An API server that names a Node at every list, and then nothing new.
+    struct Listed;
+
+    #[async_trait]
+    impl Nodes for Listed {
+        async fn names(&self, _: &Key) -> Result<BoxStream<'static, String>> {
+            Ok(futures::stream::iter(["host-a".to_owned()]).chain(futures::stream::pending()).boxed())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_whose_node_could_not_be_read_is_woken_again_more_and_more_rarely() {
+        let joining = joining(Listed);
+        let mut woken = Box::pin(joining.waker.subscribe());
+        let running = AbortOnDropHandle::new(tokio::spawn(joining.run()));
+        let began = Instant::now();
+        let mut at = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(woken.next().await.unwrap().name, "a");
+            at.push(began.elapsed().as_secs());
+        }
+        drop(running);
+        // After 15, 30 and 60 s, and up to a quarter more.
+        assert!(at[0] == 0 && (15..=19).contains(&at[1]) && (45..=57).contains(&at[2]), "{at:?}");
+        assert!((105..=132).contains(&at[3]), "{at:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Lookup;
-use crate::placement::{self, Claim, Demand, place};
+use crate::placement::{self, Choice, Claim, Demand, Placement, place};
 
 use super::observed::{Demanded, Host, Observed, Whose};
 use super::waiting::Waiting;
@@ -18,8 +18,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The hosts that stay. VMs that wait for a place, and replacements of Machines that are being deleted, are placed first; one
-    /// that finds no place takes nothing away from others.
+    /// The hosts that stay. VMs that wait for a place, and replacements of Machines that are being deleted, are placed first. One
+    /// that finds no place takes nothing away from others, except hosts of which nobody can tell whether it fits there (S1).
     pub(super) fn new(observed: &Observed, leaving: &[&Host]) -> Self {
         let ids: BTreeSet<i64> = leaving.iter().map(|host| host.id).collect();
         let (hosts, claims) = match &observed.site {
@@ -40,10 +40,23 @@ impl Room {
         before.sort_by_key(|demanded| (Reverse(size(demanded)), demanded.zones.clone()));
         for demanded in before {
             for zone in zones(demanded) {
-                room.claims.extend(room.find(demanded, zone).ok());
+                room.reserve(demanded, zone);
             }
         }
         room
+    }
+
+    fn reserve(&mut self, demanded: &Demanded, zone: Option<&str>) {
+        let Ok(placement) = self.placement(demanded, zone) else { return };
+        if let Ok(choice) = placement.choice {
+            self.claims.push(claim(demanded, choice));
+            return;
+        }
+        let unknown: BTreeSet<i64> =
+            placement.verdicts.iter().filter(|verdict| verdict.why.is_unknown()).map(|verdict| verdict.host).collect();
+        if let Ok(hosts) = &mut self.hosts {
+            hosts.retain(|host| !unknown.contains(&host.id));
+        }
     }
 
     /// The places that a VM on the host `from` takes: one in each zone in which it may be requested. A host that is going to leave
@@ -81,19 +94,21 @@ impl Room {
     }
 
     fn find(&self, demanded: &Demanded, zone: Option<&str>) -> Result<Claim, Waiting> {
+        let choice = self.placement(demanded, zone)?.choice.map_err(|error| Waiting::NoRoom(error.message))?;
+        Ok(claim(demanded, choice))
+    }
+
+    fn placement(&self, demanded: &Demanded, zone: Option<&str>) -> Result<Placement, Waiting> {
         let hosts = self.hosts.as_ref().map_err(Clone::clone)?;
         let none = BTreeSet::new();
         let demand = Demand { vm: &demanded.vm, zone, failed: &none };
-        let placement = place(&demand, hosts, &self.claims, &demanded.siblings);
-        let choice = placement.choice.map_err(|error| Waiting::NoRoom(error.message))?;
-        Ok(Claim {
-            host: choice.host,
-            cores: demanded.vm.cores,
-            memory: demanded.vm.memory,
-            disk: demanded.vm.disk,
-            storage_pool: Some(choice.storage_pool),
-        })
+        Ok(place(&demand, hosts, &self.claims, &demanded.siblings))
     }
+}
+
+fn claim(demanded: &Demanded, choice: Choice) -> Claim {
+    let (cores, memory, disk) = (demanded.vm.cores, demanded.vm.memory, demanded.vm.disk);
+    Claim { host: choice.host, cores, memory, disk, storage_pool: Some(choice.storage_pool) }
 }
 
 /// The zones in which a VM may be requested; one that is not restricted is placed once, in any.

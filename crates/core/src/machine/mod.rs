@@ -257,10 +257,8 @@ pub enum Access {
 pub enum ObservedNode {
     /// Not looked up: it is too early, or the Machine has its Node already.
     NotAsked,
-    /// It has not joined yet.
+    /// It has not joined yet, or the cluster's API server does not answer yet.
     NotYet,
-    /// Nobody can tell, perhaps because the cluster's API server does not answer yet; the message states why.
-    Unread(String),
     /// A Node with the machine's name and one of its addresses.
     Joined {
         name: String,

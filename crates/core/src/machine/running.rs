@@ -1,7 +1,5 @@
 //! A machine that runs, or ran once: its Node gets the provider ID, its power is watched, and nothing else is done to it (S9).
 
-use std::time::Duration;
-
 use capmaas_api::names::MAINTENANCE_ANNOTATION;
 use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
 use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
@@ -142,7 +140,7 @@ impl Provisioning<'_> {
                 progress.message.clone_from(why);
                 Step::say(progress, after(120)).writing(journal)
             }
-            ObservedNode::NotYet | ObservedNode::Unread(_) if metal.bootstrap_failed() => {
+            ObservedNode::NotYet if metal.bootstrap_failed() => {
                 let mut progress = Progress::deployed();
                 progress.reason = reasons::BOOTSTRAP_FAILED;
                 progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_message);
@@ -150,17 +148,6 @@ impl Provisioning<'_> {
             }
             // The watches on the cluster's Nodes and Machines trigger the next pass: MAAS has nothing new meanwhile.
             ObservedNode::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
-            // The watches may have triggered this very pass: nothing else would trigger the next one.
-            ObservedNode::Unread(why) => {
-                let mut progress = Progress::deployed();
-                progress.message = format!("its Node cannot be read: {why}");
-                let again = self.grown(self.since(conditions::MACHINE_DEPLOYED, &ConditionStatus::True), 120);
-                let requeue = match self.dns_wait() {
-                    Requeue::After(wait) => Requeue::After(wait.min(again)),
-                    Requeue::OnChange => Requeue::After(again),
-                };
-                Step::say(progress, requeue).writing(journal)
-            }
             ObservedNode::NotAsked => {
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
             }
@@ -183,7 +170,7 @@ impl Provisioning<'_> {
         // A machine that was off is published once it is on again, however long its address has been missing.
         let on = self.since(conditions::MACHINE_DEPLOYED, &ConditionStatus::True);
         let missing = self.since(conditions::DNS_ATTACHED, &ConditionStatus::False);
-        Requeue::After(self.grown(on.max(missing), 300))
+        after(self.now.duration_since(on.max(missing)).as_secs().clamp(10, 300).unsigned_abs())
     }
 
     /// Since when a stored condition has this status; now if it has not.
@@ -192,10 +179,5 @@ impl Provisioning<'_> {
         let said = stored.and_then(|stored| stored.conditions.condition(type_));
         let said = said.filter(|said| said.status == *status);
         said.and_then(|said| said.last_transition_time.as_ref()).map_or(self.now, |time| time.0)
-    }
-
-    /// A pause that grows with the time since then, up to this many seconds.
-    fn grown(&self, since: Timestamp, most: i64) -> Duration {
-        Duration::from_secs(self.now.duration_since(since).as_secs().clamp(10, most).unsigned_abs())
     }
 }

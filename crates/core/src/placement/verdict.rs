@@ -148,6 +148,11 @@ pub enum Why {
 }
 
 impl Why {
+    /// Whether the host might fit, because what decides it could not be read.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::ProjectUnknown(_) | Self::HealthUnknown(_) | Self::NetworksUnknown)
+    }
+
     /// How many checks the host passed.
     pub(super) fn stage(&self) -> u8 {
         match self {

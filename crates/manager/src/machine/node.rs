@@ -26,7 +26,8 @@ pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> O
         let node = match context.kubernetes.node(&cluster, &name).await {
             Ok(Some(node)) => node,
             Ok(None) => continue,
-            Err(error) => return ObservedNode::Unread(error.to_string()),
+            // The watch names the Node again (joining.rs).
+            Err(_) => return ObservedNode::NotYet,
         };
         if !node.addresses.iter().any(|address| metal.addresses.contains(address)) {
             return ObservedNode::Foreign(format!(

@@ -38,8 +38,6 @@ async fn that_a_machine_runs_is_written_once_although_its_provider_id_changes_th
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({}));
     stage.until_ready(&["m"]).await;
-    stage.port.workload_answers(&Key::new("default", "c1"), true);
-    stage.pass("m").await;
     let object = stage.object("m");
     assert_eq!(stage.condition("m", "Ready")["observedGeneration"], object["metadata"]["generation"]);
     stage.pass("m").await;
@@ -159,29 +157,6 @@ async fn s20_that_a_vm_is_off_is_known_although_the_vm_hosts_cannot_be_listed() 
     stage.until_gone(&["m"]).await;
     let asked_since = stage.maas.control().ledger(Some("vm-hosts.read")).len() - asked;
     assert_eq!(asked_since, 0, "a VM is never a host");
-}
-
-#[tokio::test]
-async fn a_node_that_could_not_be_read_once_is_read_again_within_seconds() {
-    let stage = with_metal(&["bm01"]);
-    stage.machine("m", json!({}));
-    stage.until_ready(&["m"]).await;
-    let cluster = Key::new("default", "c1");
-    let addresses = stage.object("m")["status"]["addresses"].as_array().cloned().unwrap();
-    let addresses = addresses.iter().filter_map(|address| address["address"].as_str().map(str::to_owned)).collect();
-    stage.port.put_node(&cluster, Node { name: "bm01".into(), addresses, ..Node::default() });
-    // The watch has delivered its name, and the request for the Node itself fails.
-    assert_eq!(stage.pass("m").await, Requeue::seconds(10));
-    let said = stage.condition("m", "MachineDeployed");
-    assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("MachineDeployed")), "{said}");
-    let message = said["message"].as_str().unwrap_or_default();
-    assert!(message.starts_with("its Node cannot be read: "), "{said}");
-    stage.port.workload_answers(&cluster, true);
-    stage.advance(10);
-    stage.pass("m").await;
-    assert!(stage.port.node_of(&cluster, "bm01").unwrap().provider_id.is_some());
-    assert_eq!(stage.pass("m").await, Requeue::OnChange);
-    assert_eq!(stage.condition("m", "MachineDeployed")["message"], "its Node is bm01");
 }
 
 #[tokio::test]

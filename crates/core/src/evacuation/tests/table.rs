@@ -265,6 +265,22 @@ fn s30_one_machine_goes_in_a_pass_and_room_is_counted_for_those_on_their_way() {
 }
 
 #[test]
+fn s01_a_host_that_an_earlier_machine_may_fit_on_counts_as_no_room_for_others() {
+    let deleted = |project| {
+        let mut observed = observed(vec![guest(member("c1", control_plane("c1", 3)))]);
+        let mut earlier = demanded(2);
+        earlier.vm.project = Some("p".into());
+        observed.unplaced = vec![earlier];
+        let host = placement::Host { project, ..lxd_host(2, 2) };
+        observed.site = Lookup::Found(Site { hosts: vec![host], claims: Vec::new() });
+        decide(&observed).delete.is_some()
+    };
+    assert!(!deleted(Lookup::Found("p".into())), "it takes the place");
+    assert!(!deleted(Lookup::Unknown("MAAS did not answer".into())), "it may take the place");
+    assert!(deleted(Lookup::Found("another".into())), "it cannot take the place");
+}
+
+#[test]
 fn s30_no_room_is_kept_for_a_machine_that_nothing_replaces() {
     let gone: [fn(&mut Member); 2] =
         [|vm| group(vm).unsettled = Some(Unsettled::Deleting), |vm| vm.group = Lookup::Absent];

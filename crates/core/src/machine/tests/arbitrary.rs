@@ -253,7 +253,6 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
     let node = prop_oneof![
         Just(ObservedNode::NotAsked),
         Just(ObservedNode::NotYet),
-        Just(ObservedNode::Unread("its API server does not answer".into())),
         (any::<bool>(), any::<bool>()).prop_map(|(named, zoned)| ObservedNode::Joined {
             name: "bm1".into(),
             named,

@@ -118,24 +118,6 @@ fn s20_a_machine_stays_off_and_says_so_while_the_tags_of_its_vm_host_cannot_be_r
 }
 
 #[test]
-fn a_node_that_cannot_be_read_is_read_again_with_growing_pauses() {
-    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
-    observed.node = ObservedNode::Unread("it does not answer".into());
-    let mut pause = |seconds: i64| {
-        let plan = decide(&observed, later(seconds));
-        let said = condition(&plan, "MachineDeployed");
-        assert_eq!(said.status, ConditionStatus::True);
-        assert_eq!(said.message.as_deref(), Some("its Node cannot be read: it does not answer"));
-        observed.object.status = plan.status;
-        plan.requeue
-    };
-    let expected = [10, 10, 45, 120].map(|seconds| Requeue::After(Duration::from_secs(seconds)));
-    assert_eq!([0, 5, 45, 5000].map(&mut pause), expected);
-    observed.node = ObservedNode::NotYet;
-    assert_eq!(decide(&observed, later(5100)).requeue, Requeue::OnChange);
-}
-
-#[test]
 fn a_control_plane_machine_polls_the_more_rarely_the_longer_its_address_is_not_in_dns() {
     let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     let labels = BTreeMap::from([(CONTROL_PLANE_LABEL.to_owned(), String::new())]);
