@@ -105,7 +105,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         addresses: vec!["10.0.0.7".into()],
         zone: "az1".into(),
         locked: false,
-        in_maintenance: false,
+        in_maintenance: Lookup::Found(false),
         swap_off: true,
         network: capmaas_core::hosts::bridge::Network { boot: None, interfaces: Vec::new() },
         vm_host: None,
