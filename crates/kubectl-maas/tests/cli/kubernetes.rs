@@ -214,9 +214,9 @@ fn the_page_is_served_on_the_port_that_is_asked_for() {
     assert!(url.starts_with(&format!("http://127.0.0.1:{port}/?token=")), "{url}");
     let token = url.rsplit('=').next().unwrap();
     assert!(get(&format!("127.0.0.1:{port}"), &format!("/?token={token}"), "").starts_with("HTTP/1.1 200"));
-    let taken = run(&site, &arguments);
-    assert_eq!(taken.status.code(), Some(1));
-    assert!(text(&taken.stderr).contains(&format!("cannot listen on port {port}; choose another")), "{taken:?}");
+    let second = run(&site, &arguments);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains(&format!("cannot listen on port {port}; choose another")), "{second:?}");
 }
 
 #[test]
