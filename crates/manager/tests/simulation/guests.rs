@@ -102,6 +102,8 @@ pub(crate) struct Guests {
     ill_since: BTreeMap<Key, i64>,
     /// By group: UIDs of the Machines that the manager has deleted and that are not replaced yet.
     pub(crate) taken: BTreeMap<&'static str, BTreeSet<String>>,
+    /// The number of the host that a rollout is going to replace.
+    pub(crate) outdated_host: Option<u32>,
     /// When somebody last disturbed hosts. The manager's knowledge about them may be some seconds old.
     pub(crate) disturbed: i64,
     /// Instances in LXD before the current pass, by address.
@@ -120,6 +122,7 @@ impl Guests {
             made,
             ill_since,
             taken,
+            outdated_host: None,
             disturbed: 0,
             instances: BTreeMap::new(),
         })
@@ -207,7 +210,10 @@ impl Guests {
             });
             if well || !machine["status"]["nodeRef"].is_null() {
                 let said = if well { "True" } else { "False" };
-                let conditions = CONDITIONS.map(|type_| json!({ "type": type_, "status": said }));
+                let outdated = self.outdated_host.is_some_and(|number| of.name == format!("host{number}"));
+                let mut conditions = CONDITIONS.map(|type_| json!({ "type": type_, "status": said })).to_vec();
+                let is = if outdated { "False" } else { "True" };
+                conditions.extend(of.name.starts_with("host").then(|| json!({ "type": "UpToDate", "status": is })));
                 let status = json!({ "nodeRef": { "name": of.name }, "conditions": conditions });
                 world.port.set_status("Machine", &of, status).unwrap();
             }

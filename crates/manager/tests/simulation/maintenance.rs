@@ -84,7 +84,7 @@ impl Guests {
             return;
         }
         let home = *self.chance.one_of(&[HOME, GUEST]);
-        let (what, say) = (self.chance.below(13), self.chance.percent(40));
+        let (what, say) = (self.chance.below(14), self.chance.percent(40));
         match what {
             0..=2 => self.tag(world, true),
             3 => self.tag(world, false),
@@ -100,6 +100,10 @@ impl Guests {
             }
             8 => self.hold(world, say),
             9 => self.roll_out(world),
+            12 => {
+                self.outdated_host = if say { None } else { Some(*self.chance.one_of(&OURS)) };
+                world.tell(format!("a rollout is going to replace the host {:?}", self.outdated_host));
+            }
             10 => {
                 world.tell(format!("the manager may delete Machines: {}", !say));
                 world.deny_deletions(say);
@@ -170,6 +174,7 @@ impl Guests {
     /// All obstacles are removed, there is room, and at least one host is to be evacuated.
     pub(crate) fn heal(&mut self, world: &mut World) {
         world.deny_deletions(false);
+        self.outdated_host = None;
         world.port.edit("Cluster", &GUEST.cluster_key(), &json!({ "spec": { "paused": false } })).unwrap();
         for home in [HOME, GUEST] {
             let automatic = json!({ "spec": { "evacuation": null } });
@@ -249,6 +254,26 @@ impl Guests {
             return had_reason(world, group, machine);
         }
         Ok(())
+    }
+}
+
+/// A host is closed, and time passes until the manager has deleted a Machine for it, or for two minutes.
+pub(crate) async fn until_one_leaves(world: &mut World) {
+    let tag = |guests: &mut Guests, world: &mut World| {
+        guests.disturbed = world.time;
+        guests.tag(world, true);
+    };
+    world.with_guests(tag);
+    for _ in 0..60 {
+        let machines = world.port.objects("Machine");
+        let taken = |guests: &Guests| {
+            let is = |it: &Value| guests.taken.values().flatten().any(|uid| it["metadata"]["uid"] == **uid);
+            machines.iter().any(|machine| is_leaving(machine) && is(machine))
+        };
+        if world.guests.as_ref().is_none_or(taken) {
+            return;
+        }
+        world.run_for(2).await;
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::law::{Seen, held, is_leaving};
+use crate::maintenance;
 use crate::manager::Subject;
 use crate::objects::{HOME, cluster_key, credentials, is_copy};
 use crate::world::{ADMIN, Cast, World};
@@ -84,10 +85,7 @@ impl Story {
                 self.under_way = true;
             }
             Great::Restore if ends => self.restore(world),
-            Great::Move if round == self.begins => {
-                world.tell("the cluster is moved".to_owned());
-                moved(world).await;
-            }
+            Great::Move if round >= self.begins && !self.under_way => self.under_way = moved(world).await,
             _ => {}
         }
     }
@@ -200,23 +198,30 @@ fn harm(world: &World, id: &str) -> usize {
 
 /// `clusterctl move`: the Cluster is paused, everything is recreated without status and with new UIDs, and the
 /// originals are deleted under an annotation and stripped of their finalizers. MAAS is not touched (S15).
-async fn moved(world: &mut World) {
+///
+/// It moves Machines that are being deleted, too, and their deletion is lost: nothing that is created is being deleted.
+/// So an evacuation that it interrupts deletes the Machine once more. Returns whether it was done: with a MaasMachine that
+/// is being deleted it waits, because the VM of that may be gone.
+async fn moved(world: &mut World) -> bool {
+    maintenance::until_one_leaves(world).await;
     let of_kind = |kind: &str| {
         let mut objects = world.port.objects(kind);
         objects.retain(|object| object["metadata"]["namespace"] == HOME.namespace && !is_copy(object));
         objects
     };
-    if ["MaasMachine", "MaasCluster", "Machine"].iter().any(|kind| of_kind(kind).iter().any(is_leaving)) {
-        return;
+    if ["MaasMachine", "MaasCluster"].iter().any(|kind| of_kind(kind).iter().any(is_leaving)) {
+        return false;
     }
+    let leaving = of_kind("Machine").iter().filter(|it| is_leaving(it)).count();
     let paused: Vec<(Key, Value)> =
         of_kind("Cluster").iter().map(|it| (HOME.key(name(it)), it["spec"]["paused"].clone())).collect();
+    let kinds =
+        ["Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MaasCluster", "MaasMachine"];
     for (cluster, _) in &paused {
         world.port.edit("Cluster", cluster, &json!({ "spec": { "paused": true } })).unwrap();
     }
-    let kinds =
-        ["Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MaasCluster", "MaasMachine"];
     let objects: Vec<Value> = kinds.iter().flat_map(|kind| of_kind(kind)).collect();
+    world.tell(format!("the cluster is moved; {leaving} of its Machines are being deleted"));
     let key = |object: &Value| Key::new("default", name(object));
     let kind = |object: &Value| object["kind"].as_str().unwrap().to_owned();
     let writes = |world: &World| world.maas.control().ledger(None).iter().filter(|entry| entry.method != "GET").count();
@@ -260,7 +265,11 @@ async fn moved(world: &mut World) {
     if writes(world) != before {
         world.fail("the move changed something in MAAS (S15)");
     }
+    if let Some(guests) = &mut world.guests {
+        guests.taken.clear();
+    }
     for (cluster, paused) in paused {
         world.port.edit("Cluster", &cluster, &json!({ "spec": { "paused": paused } })).unwrap();
     }
+    true
 }
