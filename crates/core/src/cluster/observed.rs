@@ -134,7 +134,7 @@ pub struct Machine {
     pub powered: bool,
     /// In MAAS's order.
     pub addresses: Vec<IpAddr>,
-    /// It is a VM host that is being released: its agent has to be reached by the cluster's name until the machine's status
+    /// It is being released, perhaps as a VM host: its agent has to be reached by the cluster's name until the machine's status
     /// allows its address to be removed.
     pub needs_the_name: bool,
 }

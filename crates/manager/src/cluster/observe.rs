@@ -16,7 +16,6 @@ use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, 
 use capmaas_core::cluster::provenance::is_plain_copy;
 use capmaas_core::cluster::{Journal, addresses, decide, endpoint, while_reading};
 use capmaas_core::credentials::Standing;
-use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{Journal as MachineJournal, debts};
 use capmaas_core::origin::WrittenFor;
 use capmaas_core::pause;
@@ -308,7 +307,7 @@ fn machine_of(machine: &MaasMachine) -> Machine {
         state: status.and_then(|status| status.machine_state.clone()).filter(|state| !state.is_empty()),
         powered: status.is_some_and(|status| status.machine_powered),
         addresses,
-        needs_the_name: leaves_as_host(machine),
+        needs_the_name: needs_the_name(machine),
     }
 }
 
@@ -323,14 +322,12 @@ fn is_made(machine: &MaasMachine) -> bool {
     }
 }
 
-/// Whether it was registered as VM host, is being deleted, and has not reached the step of waiting for its address to
-/// be removed.
-fn leaves_as_host(machine: &MaasMachine) -> bool {
+/// Whether it is being deleted and has not reached the step of waiting for its address to be removed. Until then it may be a VM
+/// host whose agent is reached by the name. Only MAAS shows that: an agent with an API key of its own registers the VM host itself.
+fn needs_the_name(machine: &MaasMachine) -> bool {
     let said = machine.status.as_ref().and_then(|status| status.conditions.condition(conditions::MACHINE_DEPLOYED));
     let reason = said.and_then(|condition| condition.reason.as_deref());
-    machine.metadata.deletion_timestamp.is_some()
-        && machine.annotations().contains_key(ASKED_ANNOTATION)
-        && reason != Some(reasons::DNS_DETACH_PENDING)
+    machine.metadata.deletion_timestamp.is_some() && reason != Some(reasons::DNS_DETACH_PENDING)
 }
 
 /// Whether the cluster's API server is to be probed now: a control plane machine is up, the name resolves to it, and it was not
@@ -369,13 +366,10 @@ mod tests {
 
     #[test]
     fn s11_a_host_that_leaves_needs_the_name_until_it_waits_for_its_address_to_go() {
-        let needs_it = |asked: bool, deleting: bool, reason: &str| {
-            let annotations = if asked { json!({ ASKED_ANNOTATION: "2026-11-15T12:00:00Z" }) } else { json!({}) };
+        let needs_it = |deleting: bool, reason: &str| {
             let machine: MaasMachine = serde_json::from_value(json!({
                 "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
-                "metadata": {
-                    "name": "m", "annotations": annotations, "deletionTimestamp": deleting.then_some("2026-11-15T12:00:00Z"),
-                },
+                "metadata": { "name": "m", "deletionTimestamp": deleting.then_some("2026-11-15T12:00:00Z") },
                 "spec": {},
                 "status": { "conditions": [{ "type": "MachineDeployed", "status": "False", "reason": reason }] },
             }))
@@ -383,8 +377,7 @@ mod tests {
             machine_of(&machine).needs_the_name
         };
         // Also before it has reported a reason: a deletion of the cluster must not cut it off.
-        assert!(needs_it(true, true, "MachineDeployed") && needs_it(true, true, "LeavingHost"));
-        assert!(!needs_it(true, true, "DNSDetachPending"));
-        assert!(!needs_it(true, false, "LeavingHost") && !needs_it(false, true, "LeavingHost"));
+        assert!(needs_it(true, "MachineDeployed") && needs_it(true, "LeavingHost"));
+        assert!(!needs_it(true, "DNSDetachPending") && !needs_it(false, "LeavingHost"));
     }
 }

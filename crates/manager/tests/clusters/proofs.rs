@@ -265,7 +265,7 @@ async fn s15_after_a_move_the_record_is_kept_and_deleted_like_before() {
     assert_eq!(published, expected);
     after.port.delete("MaasCluster", &key());
     for name in ["cp1", "cp2"] {
-        after.port.delete("MaasMachine", &Key::new("default", name));
+        after.leaves(name);
     }
     after.rest().await;
     for name in ["cp1", "cp2"] {

@@ -231,6 +231,16 @@ impl Stage {
         self.port.set_status("MaasMachine", &Key::new("default", name), status).unwrap();
     }
 
+    /// The machine is deleted, and its own reconciler has come to where it waits for its address to be removed.
+    pub(crate) fn leaves(&self, name: &str) {
+        let key = Key::new("default", name);
+        self.port.delete("MaasMachine", &key);
+        let mut status = self.port.object("MaasMachine", &key).unwrap()["status"].clone();
+        status["conditions"] = json!([{ "type": "MachineDeployed", "status": "False", "reason": "DNSDetachPending",
+            "lastTransitionTime": "2026-11-15T12:00:00Z" }]);
+        self.port.set_status("MaasMachine", &key, status).unwrap();
+    }
+
     /// The machine's own reconciler has removed its finalizer.
     pub(crate) fn gone(&self, name: &str) {
         let key = Key::new("default", name);
