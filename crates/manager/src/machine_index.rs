@@ -126,9 +126,18 @@ impl MachineIndex {
     /// Applies a change.
     pub fn apply(&self, change: &Change<'_, MaasMachine>) {
         match change {
-            Change::Applied(machine) => self.write().note(machine),
+            Change::Applied(machine) => self.write().note_unless_older(machine),
             Change::Deleted(machine) => self.write().strike(&Key::of(*machine)),
             Change::Replaced(machines) => self.replace(machines.iter()),
+        }
+    }
+
+    /// Applies what this manager has just stored, before the watch delivers it. A watch may lag for minutes, and a machine that is
+    /// somebody's live node by then must not be taken for a free one (S6).
+    pub fn stored(&self, machine: &MaasMachine) {
+        let is_gone = machine.metadata.deletion_timestamp.is_some() && machine.finalizers().is_empty();
+        if !is_gone {
+            self.write().note_unless_older(machine);
         }
     }
 
@@ -224,6 +233,19 @@ impl Inner {
         };
         let said = keys.filter_map(|key| Some((key, self.objects.get(key)?)));
         said.filter(move |(_, facts)| !is_copy(facts))
+    }
+
+    /// The API server's versions of an object grow. After an etcd was restored from a backup they do not, and everything is listed
+    /// anew.
+    fn note_unless_older(&mut self, machine: &MaasMachine) {
+        let number = |version: Option<&String>| version.and_then(|version| version.parse::<u64>().ok());
+        let known = self.objects.get(&Key::of(machine)).filter(|known| known.uid == machine.metadata.uid);
+        let known = known.and_then(|known| number(known.version.as_ref()));
+        let is_older =
+            number(machine.metadata.resource_version.as_ref()).zip(known).is_some_and(|(new, old)| new < old);
+        if !is_older {
+            self.note(machine);
+        }
     }
 
     fn note(&mut self, machine: &MaasMachine) {
@@ -328,6 +350,31 @@ mod tests {
         assert_eq!(machine_index.named("maas", "abc").len(), 1, "what happens to it is still of interest");
         machine_index.apply(&Change::Deleted(&machine("a", 3, Value::Null, None)));
         assert!(machine_index.named("maas", "abc").is_empty());
+    }
+
+    #[test]
+    fn s06_what_was_just_stored_is_held_although_the_watch_is_behind() {
+        let machine_index = MachineIndex::default();
+        let holders = || machine_index.holders("maas", "abc").len();
+        let made = machine("a", 8, json!({"key": "k"}), None);
+        let taken = machine("a", 9, json!({"key": "k", "machine": "abc"}), None);
+        machine_index.stored(&taken);
+        assert_eq!(holders(), 1);
+        machine_index.apply(&Change::Applied(&made));
+        assert_eq!(holders(), 1, "the watch delivers an older version");
+        machine_index.apply(&Change::Applied(&machine("a", 10, json!({"key": "k"}), None)));
+        assert_eq!(holders(), 0);
+        let mut leaves = machine("a", 11, json!({"key": "k", "machine": "abc"}), None);
+        leaves.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        machine_index.stored(&leaves);
+        assert_eq!(holders(), 0, "without a finalizer it is gone");
+        machine_index.apply(&Change::Replaced(&[made]));
+        assert_eq!(
+            machine_index.read().objects.len(),
+            1,
+            "a list is true, also after a restored etcd has begun again with lower versions"
+        );
     }
 
     #[test]

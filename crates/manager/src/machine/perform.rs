@@ -9,7 +9,7 @@ use capmaas_core::backoff::Request;
 use capmaas_core::machine::{Effect, JOURNAL_ANNOTATION, Journal, Observed, Plan, conclude};
 use capmaas_core::plan::{Event, Finalizer, Outcome, Requeue};
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::effects;
@@ -47,7 +47,7 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: &Seen, mut plan:
     let patch = patch_of(&object, &plan, FINALIZERS);
     let just_written = patch.is_some();
     if let Some(patch) = patch {
-        object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+        object = store(kubernetes, key, &object, patch).await?;
         if let Some(status) = &mut plan.status {
             carry_over(status, observed.object.metadata.generation, object.metadata.generation);
         }
@@ -131,17 +131,26 @@ async fn remember(
     journal: &Journal,
 ) -> Result<MaasMachine> {
     let patch = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: journal.text() } } });
-    let error = match kubernetes::patch(kubernetes, key, &Guard::of(&object), patch.clone()).await {
+    let error = match store(kubernetes, key, &object, patch.clone()).await {
         Err(error) if error.kind == ErrorKind::Conflict => error,
         done => return done,
     };
     let noted = |object: &MaasMachine| object.annotations().get(JOURNAL_ANNOTATION).cloned();
     match kubernetes.maas_machine(key).await? {
         Some(now) if now.uid() == object.uid() && noted(&now) == noted(&object) => {
-            kubernetes::patch(kubernetes, key, &Guard::of(&now), patch).await
+            store(kubernetes, key, &now, patch).await
         }
         _ => Err(error),
     }
+}
+
+/// Other passes see at once what the object claims now.
+async fn store(kubernetes: &dyn Kubernetes, key: &Key, object: &MaasMachine, patch: Value) -> Result<MaasMachine> {
+    let stored = kubernetes::patch(kubernetes, key, &Guard::of(object), patch).await?;
+    if let Ok(index) = kubernetes.machine_index().await {
+        index.stored(&stored);
+    }
+    Ok(stored)
 }
 
 /// A plan takes its own change to the spec into account, so its status already holds for the generation that this
