@@ -134,6 +134,7 @@ impl MachineIndex {
 
     /// Applies what this manager has just stored, before the watch delivers it. A watch may lag for minutes, and a machine that is
     /// somebody's live node by then must not be taken for a free one (S6).
+    /// A manager that crashed before this lists everything when it starts.
     pub fn stored(&self, machine: &MaasMachine) {
         let is_gone = machine.metadata.deletion_timestamp.is_some() && machine.finalizers().is_empty();
         if !is_gone {
